@@ -1,0 +1,57 @@
+"""Adding updates to parameters, and averaging parameters."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from .leafwise import leafwise
+from .leaves import paths_and_leaves, select_leaves, trained
+from .types import Leaf, Params, Updates
+
+
+def _add(param: Leaf, update: Leaf) -> Leaf:
+    return param + update
+
+
+def apply_updates(params: Params, updates: Updates) -> Params:
+    """`params + updates`, added in the wider of the two dtypes and rounded once to the
+    parameter's. Leaves without an update, or that are no float arrays, stay as they are."""
+    kept, changes = trained(params), trained(updates)
+    if jax.tree.structure(kept) != jax.tree.structure(changes):
+        wanted = {path for path, _ in paths_and_leaves(changes)}
+        kept = select_leaves(kept, [path in wanted for path, _ in paths_and_leaves(kept)])
+    return eqx.combine(leafwise(_add)(kept, changes), params)
+
+
+def _mix(step_size: Any, new: Leaf, old: Leaf) -> Leaf:
+    return step_size * new + (1 - step_size) * old
+
+
+def incremental_update(new: Params, old: Params, step_size: Any) -> Params:
+    """`step_size * new + (1 - step_size) * old`, such as an average of parameters (Polyak and
+    Juditsky 1992); what is no float array comes from `new`.
+
+    - `step_size`: the weight of `new`, in [0, 1].
+    """
+    mixed = leafwise(_mix, jnp.asarray(step_size, float))(trained(new), trained(old))
+    return eqx.combine(mixed, new)
+
+
+def _pick(take: Bool[Array, ""], new: Leaf, old: Leaf) -> Leaf:
+    return jnp.where(take, new, old)
+
+
+def periodic_update(
+    new: Params, old: Params, steps: int | Int[Array, ""], update_period: int | Int[Array, ""]
+) -> Params:
+    """`new` where `steps` is a multiple of `update_period` (so at 0 too), else `old`; what is no
+    float array comes from `new`.
+
+    - `steps`: the number of updates so far.
+    - `update_period`: positive.
+    """
+    take = jnp.asarray(steps) % update_period == 0
+    return eqx.combine(leafwise(_pick, take)(trained(new), trained(old)), new)

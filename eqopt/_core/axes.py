@@ -1,0 +1,139 @@
+"""`axes`: which axes of a leaf are out, in, spatial or stacked.
+
+Everything that treats rows, units or matrices asks here. The answer comes from Equinox's layer
+types, so it is right for models built of them, also when layers are stacked with
+`eqx.filter_vmap`; other trees are told by explicit rules.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+from .leaves import is_trained
+from .selector import AbstractSelector
+
+
+@dataclasses.dataclass(frozen=True)
+class Axes:
+    """The axes of one leaf, counted from 0.
+
+    - `out`: axes of outputs (units, rows of a matrix).
+    - `in_`: axes of inputs (columns).
+    - `spatial`: axes of a convolution's kernel.
+    - `stacked`: leading axes along which whole layers are stacked.
+    """
+
+    out: tuple[int, ...] = ()
+    in_: tuple[int, ...] = ()
+    spatial: tuple[int, ...] = ()
+    stacked: tuple[int, ...] = ()
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the leaf has an axis in and an axis out."""
+        return bool(self.out and self.in_)
+
+
+AxesRules: TypeAlias = tuple[tuple[AbstractSelector, Axes], ...]
+"""Explicit answers: pairs of a selector and the axes of what it selects, first match first."""
+
+# How each layer type stores its arrays: name of the leaf -> (out axes, in axes, spatial from).
+# Counted without stacked axes; a name that is missing is a vector of the layer's outputs.
+_MATRIX = Axes(out=(0,), in_=(1,))
+
+
+def _layer_axes(layer: Any, name: str, ndim: int) -> Axes:
+    """The axes of one array of a known layer, before stacking is counted in."""
+    if isinstance(layer, eqx.nn.Conv | eqx.nn.ConvTranspose):
+        spatial = tuple(range(2, 2 + layer.num_spatial_dims))
+        kernel = Axes(out=(0,), in_=(1,), spatial=spatial)
+        return (
+            kernel
+            if name == "weight"
+            else Axes(out=(0,), spatial=tuple(axis - 1 for axis in spatial))
+        )
+    if isinstance(layer, eqx.nn.Embedding):
+        return Axes(out=(1,), in_=(0,))
+    if isinstance(layer, eqx.nn.Linear) and name == "weight":
+        return _MATRIX
+    if isinstance(layer, eqx.nn.GRUCell | eqx.nn.LSTMCell) and name in ("weight_ih", "weight_hh"):
+        return _MATRIX
+    if isinstance(layer, eqx.nn.LayerNorm | eqx.nn.RMSNorm):
+        shape = getattr(layer, "shape", (0,))
+        return Axes(out=tuple(range(len(shape))))
+    return Axes(out=(0,))
+
+
+_LAYERS = (
+    eqx.nn.Linear,
+    eqx.nn.Conv,
+    eqx.nn.ConvTranspose,
+    eqx.nn.Embedding,
+    eqx.nn.GRUCell,
+    eqx.nn.LSTMCell,
+    eqx.nn.LayerNorm,
+    eqx.nn.RMSNorm,
+    eqx.nn.GroupNorm,
+    eqx.nn.BatchNorm,
+    eqx.nn.PReLU,
+)
+
+
+def _is_layer(x: Any) -> bool:
+    return isinstance(x, _LAYERS)
+
+
+def _stack(axes: Axes, ndim: int) -> Axes:
+    """The same axes behind the leading ones by which `ndim` exceeds them."""
+    extra = ndim - len(axes.out) - len(axes.in_) - len(axes.spatial)
+    if extra <= 0:
+        return axes
+
+    def shift(given: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(axis + extra for axis in given)
+
+    return Axes(shift(axes.out), shift(axes.in_), shift(axes.spatial), tuple(range(extra)))
+
+
+def _array_axes(x: Any) -> Axes:
+    """The guess for an array outside any known layer: a matrix is (out, in), as in Equinox."""
+    return _MATRIX if x.ndim == 2 else Axes(out=(0,)) if x.ndim == 1 else Axes()
+
+
+def _leaf_name(path: tuple[Any, ...]) -> str:
+    return getattr(path[-1], "name", "") if path else ""
+
+
+def _decide(nodes: Iterable[Any]) -> Iterable[Axes]:
+    for node in nodes:
+        if not _is_layer(node):
+            if is_trained(node):
+                yield _array_axes(node)
+            continue
+        for path, leaf in jax.tree_util.tree_flatten_with_path(node)[0]:
+            if is_trained(leaf):
+                yield _stack(_layer_axes(node, _leaf_name(path), leaf.ndim), leaf.ndim)
+
+
+def axes(tree: PyTree, rules: AxesRules = ()) -> PyTree:
+    """The `Axes` of each float array of `tree`, in its structure, with `None` elsewhere.
+
+    Equinox's `Linear` is (out, in), `Conv` and `ConvTranspose` (out, in, spatial...),
+    `Embedding` (in, out), the weights of `GRUCell` and `LSTMCell` (out, in); leading axes beyond
+    those are stacked layers. Outside these layers an array of two axes is (out, in), one of one
+    axis (out,), any other has no axes.
+
+    - `rules`: pairs of a selector and the axes of the leaves that it selects; they come first.
+    """
+    nodes = jax.tree.leaves(tree, is_leaf=_is_layer)
+    decided = list(_decide(nodes))
+    for where, given in reversed(rules):
+        chosen = jax.tree.leaves(where(tree))
+        decided = [given if hit else old for hit, old in zip(chosen, decided, strict=True)]
+    found, treedef = jax.tree.flatten(tree)
+    answers = iter(decided)
+    return jax.tree.unflatten(treedef, [next(answers) if is_trained(x) else None for x in found])

@@ -1,0 +1,218 @@
+"""The boundary of a transformation: what is checked and made plain before its hooks run."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from .leafwise import check_same_paths
+from .leaves import is_abstract, paths_and_leaves, select_leaves
+from .selector import AbstractSelector
+
+if TYPE_CHECKING:
+    from .transform import AbstractTransform
+
+_ALWAYS = frozenset({"value", "grad", "value_fn"})  # accepted everywhere, used where wanted
+
+
+def walk(transform: "AbstractTransform") -> Iterator["AbstractTransform"]:
+    """A transformation and all inside it."""
+    yield transform
+    for member in transform._members(None, None):
+        yield from walk(member.transform)
+
+
+def has_structs(params: PyTree) -> bool:
+    """Whether a tree holds `ShapeDtypeStruct`s."""
+    return any(map(is_abstract, jax.tree.leaves(params)))
+
+
+def abstractly(fn: Callable[[PyTree], Any], params: PyTree) -> Any:
+    """The structs that `fn` gives on a tree with structs among its leaves."""
+    structs, rest = eqx.partition(params, is_abstract)
+    return jax.eval_shape(lambda structs: fn(eqx.combine(structs, rest)), structs)
+
+
+def check_params(transform: "AbstractTransform", params: PyTree, kept: PyTree) -> None:
+    """A tree with leaves but nothing to train is a mistake."""
+    if jax.tree.leaves(params) and not jax.tree.leaves(kept):
+        path, leaf = paths_and_leaves(params)[0]
+        raise ValueError(
+            f"`{type(transform).__name__}.init(params=...)` must hold at least one float or "
+            f"complex array; got {leaf!r} at `{path}` and no array. Python numbers are not "
+            "trained: use `jnp.asarray`."
+        )
+
+
+def check_selectors(transform: "AbstractTransform", params: PyTree) -> None:
+    """A path, layer or leaf that a selector names must be there."""
+    for member in walk(transform):
+        for name, value in vars(member).items():
+            if isinstance(value, AbstractSelector) and (why := value._unmatched(params)):
+                raise ValueError(f"`{type(member).__name__}({name}=...)` {why}")
+
+
+def check_scalars(transform: "AbstractTransform") -> None:
+    """Batched hyperparameters belong under `filter_vmap`."""
+    from .transform import own_numbers  # below it in the same floor
+
+    for name, value in own_numbers(transform).items():
+        if getattr(value, "ndim", 0):
+            raise ValueError(
+                f"`{type(transform).__name__}({name}=...)` must be a scalar where it is used; got "
+                f"shape {value.shape}. Use batched hyperparameters under `eqx.filter_vmap`."
+            )
+
+
+def check_state_type(transform: "AbstractTransform", state: Any, wanted: type) -> None:
+    """The state is what `init` returned, not the parameters and not another member's state."""
+    if not isinstance(state, wanted):
+        raise TypeError(
+            f"`{type(transform).__name__}`: `state` must be what its `init` returned; got "
+            f"{type(state).__name__}."
+        )
+
+
+def match_params(transform: "AbstractTransform", updates: PyTree, params: PyTree) -> PyTree:
+    """The parameters that have an update, in the structure of `params`."""
+    name = type(transform).__name__
+    new, old = jax.tree.leaves(updates), jax.tree.leaves(params)
+    if jax.tree.structure(updates) != jax.tree.structure(params):
+        wanted = {path for path, _ in paths_and_leaves(updates)}
+        found = [path for path, _ in paths_and_leaves(params)]
+        if missing := [path for path, _ in paths_and_leaves(updates) if path not in set(found)]:
+            raise ValueError(
+                f"`{name}`: `updates` and `params` must have the same structure; `updates` has a "
+                f"leaf at `{missing[0]}`, `params` has no parameter there."
+            )
+        params = select_leaves(params, [path in wanted for path in found])
+        old = jax.tree.leaves(params)
+    for i, (u, p) in enumerate(zip(new, old, strict=True)):
+        if u.shape != p.shape or jnp.iscomplexobj(u) != jnp.iscomplexobj(p):
+            path = paths_and_leaves(updates)[i][0]
+            raise ValueError(
+                f"`{name}`: `updates` and `params` must match; at `{path}` `updates` is "
+                f"{jax.typeof(u).str_short()}, `params` {jax.typeof(p).str_short()}."
+            )
+    return params
+
+
+def keywords(transform: "AbstractTransform") -> tuple[dict[str, str], frozenset[str] | None]:
+    """The keywords that an update needs, each with the class that does, and those that it takes;
+    `None` is any."""
+    needs: dict[str, str] = {}
+    takes: frozenset[str] | None = _ALWAYS
+    for member in walk(transform):
+        for keyword in member._needs:
+            needs.setdefault(keyword, type(member).__name__)
+        more = member._takes
+        takes = None if takes is None or more is None else takes | more | member._needs
+    return needs, takes
+
+
+def check_extras(
+    transform: "AbstractTransform", updates: PyTree, params: PyTree, extras: dict[str, Any]
+) -> None:
+    """What is needed was given, and nothing that nobody knows."""
+    needs, takes = keywords(transform)
+    for keyword, owner in needs.items():
+        missing = (
+            params is None and jax.tree.leaves(updates)
+            if keyword == "params"
+            else (keyword not in extras)
+        )
+        if missing:
+            raise TypeError(f"`{owner}` needs `{keyword}`: pass `{keyword}=...` to the update.")
+    if takes is not None and (unknown := sorted(set(extras) - takes)):
+        raise TypeError(
+            f"`{type(transform).__name__}` got an unexpected keyword `{unknown[0]}`; it takes "
+            f"{', '.join(f'`{name}`' for name in sorted(takes - {'params'}))}."
+        )
+
+
+def plain_extras(extras: dict[str, Any], params: PyTree) -> dict[str, Any]:
+    """The keywords as the hooks see them: a loss as an array, functions of what is trained."""
+    plain = dict(extras)
+    if plain.get("value") is not None:
+        plain["value"] = jnp.asarray(plain["value"])
+    if plain.get("value_fn") is not None and params is not None:
+        value_fn = plain["value_fn"]
+        plain["value_fn"] = lambda kept, *args, **kwargs: value_fn(
+            eqx.combine(kept, params), *args, **kwargs
+        )
+    return plain
+
+
+_checked: dict[Any, None] = {}  # what has been found right, so that it is checked once
+
+
+def check_state(
+    transform: "AbstractTransform", updates: PyTree, params: PyTree | None, state: Any
+) -> None:
+    """The state has the leaves, and the shapes, that `init` gives for these updates."""
+    like = updates if params is None else params
+    key = _signature(transform, like, state)
+    if key in _checked:
+        return
+    structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
+    wanted = jax.eval_shape(lambda tree: transform._initial_state(tree).inner, structs)
+    name = type(transform).__name__
+    try:
+        check_same_paths("`state`", state, "the state for these `updates`", wanted)
+    except ValueError as error:
+        raise ValueError(f"`{name}`: {error} {_where_none(updates)}".rstrip()) from None
+    for (path, found), right in zip(paths_and_leaves(state), jax.tree.leaves(wanted), strict=True):
+        if jnp.shape(found) != right.shape:
+            raise ValueError(
+                f"`{name}`: `state` and `updates` must match; `state` has shape "
+                f"{jnp.shape(found)} at `{path}`, these `updates` need {right.shape}."
+            )
+    if len(_checked) >= 1024:
+        _checked.clear()
+    _checked[key] = None
+
+
+def _signature(*trees: PyTree) -> Any:
+    leaves, treedef = jax.tree.flatten(trees)
+    return treedef, tuple((jnp.shape(x), getattr(x, "dtype", type(x))) for x in leaves)
+
+
+def _where_none(updates: PyTree) -> str:
+    nones = [
+        jax.tree_util.keystr(path)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(
+            updates, is_leaf=lambda x: x is None
+        )[0]
+        if leaf is None
+    ]
+    if not nones:
+        return ""
+    return (
+        f"`updates` is None at `{nones[0]}`: a part of a model is trained with a state of that "
+        "part, `optim.init(part)`."
+    )
+
+
+def without_aliases(state: Any, others: PyTree) -> Any:
+    """The state with a copy of each array that is also somewhere else, so that it can be
+    donated."""
+    seen = {id(x) for x in jax.tree.leaves(others) if isinstance(x, jax.Array)}
+
+    def own(x: Any) -> Any:
+        if not isinstance(x, jax.Array):
+            return x
+        if id(x) in seen:
+            x = jnp.array(x, copy=True)
+        seen.add(id(x))
+        return x
+
+    return jax.tree.map(own, state)
+
+
+def snake_case(name: str) -> str:
+    """`ClipByGlobalNorm` as `clip_by_global_norm`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

@@ -1,0 +1,116 @@
+"""What every public class of eqopt is: an immutable module whose fields check themselves.
+
+The annotation of a field may carry a `Converter` (see `Hyperparam` and `Where`). The value given
+at construction goes through it, so that the rules of a hyperparameter stand once, in its type,
+and an error names class, argument, rule and value.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, get_args, get_origin
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import wadler_lindig as wl
+from jax.core import Tracer
+
+
+class Converter:
+    """Annotation metadata: turns what the user gave for a field into what the field holds."""
+
+    def convert(self, label: str, value: Any) -> Any:
+        """The field's value; raises an error that starts with `label` where `value` is not
+        allowed."""
+        raise NotImplementedError  # each converter is one subclass with this one method
+
+
+def converter_of(annotation: Any) -> Converter | None:
+    """The converter that an annotation carries, also within a union."""
+    if get_origin(annotation) is eqx.AbstractVar:  # a promise, not a field
+        return None
+    for part in get_args(annotation):
+        if isinstance(part, Converter):
+            return part
+        if (found := converter_of(part)) is not None:
+            return found
+    return None
+
+
+def _optional(annotation: Any) -> bool:
+    return type(None) in get_args(annotation)
+
+
+def _convert(converter: Converter, label: str, optional: bool, value: Any) -> Any:
+    if value is None and optional:
+        return None
+    return converter.convert(label, value)
+
+
+class Component(eqx.Module):
+    """Base of transforms, schedules, projections and selectors."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, annotation in inspect.get_annotations(cls).items():
+            converter = converter_of(annotation)
+            default = cls.__dict__.get(name, dataclasses.MISSING)
+            if converter is None or isinstance(default, dataclasses.Field):
+                continue
+            label = f"`{cls.__name__}({name}=...)`"
+            convert = partial(_convert, converter, label, _optional(annotation))
+            given = {} if default is dataclasses.MISSING else {"default": default}
+            setattr(cls, name, eqx.field(converter=convert, **given))
+
+    def __pdoc__(self, **kwargs: Any) -> wl.AbstractDoc:
+        """How the instance prints: the fields that differ from their defaults, with the values
+        of scalar arrays."""
+        shown = [
+            (field.name, _printable(value))
+            for field in dataclasses.fields(self)
+            if not _is_default(value := getattr(self, field.name), field.default)
+        ]
+        return wl.bracketed(
+            begin=wl.TextDoc(f"{type(self).__name__}("),
+            docs=wl.named_objs(shown, **kwargs),
+            sep=wl.comma,
+            end=wl.TextDoc(")"),
+            indent=kwargs["indent"],
+        )
+
+
+def infix(operator: str, parts: Sequence[Any], **kwargs: Any) -> wl.AbstractDoc:
+    """Prints `a >> b >> c`, one a line where they don't fit."""
+    separator = wl.BreakDoc(" ") + wl.TextDoc(f"{operator} ")
+    return wl.join(separator, [wl.pdoc(part, **kwargs) for part in parts])
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if value is default:
+        return True
+    return (
+        type(value) is type(default)
+        and isinstance(value, bool | int | float | str)
+        and (value == default)
+    )
+
+
+class _Text:
+    def __init__(self, text: str):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, jax.Array) and value.ndim == 0 and not isinstance(value, Tracer):
+        if jnp.issubdtype(value.dtype, jax.dtypes.extended):
+            return value
+        return _Text(f"Array({np.asarray(value).item():.8g})")
+    if isinstance(value, np.dtype):
+        return _Text(value.name)
+    return value

@@ -1,0 +1,137 @@
+"""Hyperparameters: numbers that are seen, edited, swept, differentiated and scheduled.
+
+A field annotated `Hyperparam` (or one of the narrower names below) takes a Python number, a
+scalar array or a schedule and keeps it as it is; `Number` is the same without schedules. What the
+formula forbids is refused at construction for Python and NumPy numbers; arrays may be traced, so
+their values are not looked at.
+"""
+
+import dataclasses
+import types
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .component import Component, Converter
+
+
+class Schedule(Component):
+    """Marks the modules that are evaluated at a count; see `AbstractSchedule`."""
+
+    if TYPE_CHECKING:
+        # Where formulas are computed, a schedule has been replaced by its value: to the type
+        # checker a hyperparameter is something to compute with.
+        def __add__(self, other: Any) -> Any: ...
+        def __radd__(self, other: Any) -> Any: ...
+        def __sub__(self, other: Any) -> Any: ...
+        def __rsub__(self, other: Any) -> Any: ...
+        def __mul__(self, other: Any) -> Any: ...
+        def __rmul__(self, other: Any) -> Any: ...
+        def __truediv__(self, other: Any) -> Any: ...
+        def __rtruediv__(self, other: Any) -> Any: ...
+        def __pow__(self, other: Any) -> Any: ...
+        def __rpow__(self, other: Any) -> Any: ...
+        def __neg__(self) -> Any: ...
+        def __lt__(self, other: Any) -> Any: ...
+        def __gt__(self, other: Any) -> Any: ...
+
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Range(Converter):
+    """Metadata of a numeric field: its bounds, and whether a schedule may stand for it."""
+
+    ge: int | float | None = None
+    gt: int | float | None = None
+    lt: int | float | None = None
+    le: int | float | None = None
+    schedules: bool = True
+
+    @property
+    def rule(self) -> str:
+        """The rule in words, as errors give it."""
+        low, high = self.ge, self.lt
+        if self.gt == 0 and high is None and self.le is None:
+            return "be positive"
+        if low is not None and high is None and self.le is None:
+            return f"be at least {low:g}"
+        if low is None and self.gt is None and high is None and self.le is None:
+            return "be a number, not NaN"
+        left = f"[{low:g}" if low is not None else f"({-np.inf if self.gt is None else self.gt:g}"
+        right = f"{self.le:g}]" if self.le is not None else f"{np.inf if high is None else high:g})"
+        return f"be in {left}, {right}"
+
+    def holds(self, value: int | float) -> bool:
+        """Whether a concrete number keeps the rule; NaN never does."""
+        return (
+            value == value
+            and (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.lt is None or value < self.lt)
+            and (self.le is None or value <= self.le)
+        )
+
+    def convert(self, label: str, value: Any) -> Any:
+        """Checks a number's range, an array's shape and dtype, and turns NumPy into JAX."""
+        if isinstance(value, Schedule) and self.schedules:
+            return value
+        if isinstance(value, np.generic | np.ndarray | jax.Array):
+            return self._array(label, value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(self._wrong_type(label, value))
+        self._check(label, value)
+        return float(value) if isinstance(value, int) and abs(value) > _INT32_MAX else value
+
+    def _array(self, label: str, value: Any) -> Array:
+        real = jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)
+        if value.ndim != 0 or not real:
+            raise TypeError(
+                f"{label} must be a scalar; got an array of shape {value.shape} and dtype "
+                f"{value.dtype}. To sweep values, build under `eqx.filter_vmap`."
+            )
+        if isinstance(value, jax.Array):
+            return value
+        self._check(label, value.item())
+        return jnp.asarray(value)
+
+    def _check(self, label: str, value: int | float) -> None:
+        if not self.holds(value):
+            raise ValueError(f"{label} must {self.rule}; got {value!r}.")
+
+    def _wrong_type(self, label: str, value: Any) -> str:
+        wanted = (
+            "a number, a scalar array or a schedule"
+            if self.schedules
+            else ("a number or a scalar array")
+        )
+        functions = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+        hint = (
+            " Wrap the function: `eqopt.schedules.FromFunction(fn)`."
+            if self.schedules and isinstance(value, functions)
+            else ""
+        )
+        return f"{label} must be {wanted}; got {value!r}.{hint}"
+
+
+_Numeric: TypeAlias = int | float | Float[Array, ""] | Int[Array, ""]
+
+Hyperparam: TypeAlias = Annotated[_Numeric | Schedule, Range()]
+"""A number, a scalar array or a schedule."""
+NonNegative: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0)]
+"""A hyperparameter that is at least 0."""
+Positive: TypeAlias = Annotated[_Numeric | Schedule, Range(gt=0)]
+"""A hyperparameter above 0."""
+Decay: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0, lt=1)]
+"""The decay rate of a running mean: a hyperparameter in [0, 1)."""
+
+Number: TypeAlias = Annotated[_Numeric, Range(schedules=False)]
+"""A number or a scalar array, where a schedule makes no sense: in a schedule."""
+PositiveNumber: TypeAlias = Annotated[_Numeric, Range(gt=0, schedules=False)]
+"""A number above 0, no schedule."""
+NonNegativeNumber: TypeAlias = Annotated[_Numeric, Range(ge=0, schedules=False)]
+"""A number of at least 0, no schedule."""

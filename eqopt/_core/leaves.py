@@ -1,0 +1,85 @@
+"""Which leaves of a tree are trained, and trees made like them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, DTypeLike, PyTree
+
+
+def is_abstract(x: Any) -> bool:
+    """Whether `x` is a `ShapeDtypeStruct`."""
+    return isinstance(x, jax.ShapeDtypeStruct)
+
+
+def is_trained(x: Any) -> bool:
+    """Whether a leaf is a parameter: a float or complex array, of JAX or NumPy."""
+    if is_abstract(x):
+        return jnp.issubdtype(x.dtype, jnp.inexact)
+    return eqx.is_inexact_array(x)
+
+
+def plain(x: Any) -> Array:
+    """An array of JAX whose type is not weak, so that types don't change between steps."""
+    x = jnp.asarray(x)
+    return jax.lax.convert_element_type(x, x.dtype) if x.weak_type else x
+
+
+def trained(tree: PyTree) -> PyTree:
+    """The tree with `None` for every leaf that is not a parameter."""
+    return jax.tree.map(lambda x: plain(x) if is_trained(x) else None, tree)
+
+
+def paths_and_leaves(tree: PyTree) -> list[tuple[str, Any]]:
+    """The leaves with their paths, such as `.layers[0].weight`; `.` alone is the tree itself."""
+    found, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [(jax.tree_util.keystr(path) or ".", leaf) for path, leaf in found]
+
+
+def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
+    """New zeros with the shapes and shardings of the leaves, in `dtype` if given (a complex leaf
+    stays complex)."""
+
+    def zeros(x: Any) -> Any:
+        if dtype is None or jnp.iscomplexobj(x):
+            return jnp.zeros_like(x)
+        return jnp.zeros_like(x, dtype=dtype)
+
+    return jax.tree.map(zeros, tree)
+
+
+def accumulator_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
+    """New real zeros for sums of magnitudes: in `dtype`, else in the leaf's real dtype but at
+    least float32, because a long running mean never decays in 8 bits of mantissa."""
+    return jax.tree.map(lambda x: jnp.zeros_like(x, dtype=dtype or real_dtype(x)), tree)
+
+
+def real_dtype(*leaves: Any) -> np.dtype:
+    """The real dtype in which leaves are computed: float32, or float64 where one is."""
+    return jnp.finfo(jnp.promote_types(jnp.result_type(*leaves), jnp.float32)).dtype
+
+
+def widen(x: Array) -> Array:
+    """The leaf in at least float32; float64 and complex stay what they are."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def cast_like(tree: PyTree, like: PyTree) -> PyTree:
+    """The leaves of `tree` in the dtypes of those of `like`."""
+    return jax.tree.map(lambda x, y: x.astype(y.dtype), tree, like)
+
+
+def select_leaves(tree: PyTree, keep: Sequence[bool]) -> PyTree:
+    """The tree with `None` for the leaves, in order, that are not kept."""
+    leaves, treedef = jax.tree.flatten(tree)
+    return jax.tree.unflatten(
+        treedef, [leaf if kept else None for leaf, kept in zip(leaves, keep, strict=True)]
+    )
+
+
+def map_trained(fn: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
+    """`fn` of the trained part of a tree, put back among the leaves that are left alone."""
+    return eqx.combine(fn(trained(tree)), tree)

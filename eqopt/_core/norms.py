@@ -1,0 +1,36 @@
+"""Norms of leaves and of whole trees: accumulated in at least float32, with derivatives at zero."""
+
+from functools import reduce
+from operator import add
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Inexact, PyTree
+
+from .arithmetic import abs_sq, safe_sqrt
+from .leaves import widen
+
+
+@jax.jit
+def squared_norm(x: Inexact[Array, "..."]) -> Float[Array, ""]:
+    """The sum of `|x|^2` over one array, in at least float32."""
+    return jnp.sum(abs_sq(widen(x)))
+
+
+def leaf_norm(x: Inexact[Array, "..."]) -> Float[Array, ""]:
+    """The Euclidean norm of one array; 0, with derivative 0, at zero."""
+    return safe_sqrt(squared_norm(x))
+
+
+def global_squared_norm(tree: PyTree) -> Float[Array, ""]:
+    """The sum of `|x|^2` over all leaves; 0 for a tree without leaves."""
+    return reduce(add, map(squared_norm, jax.tree.leaves(tree)), jnp.zeros((), jnp.float32))
+
+
+def global_norm(tree: PyTree) -> Float[Array, ""]:
+    r"""The Euclidean norm $\sqrt{\sum |x|^2}$ over all leaves of a tree.
+
+    Accumulated in at least float32 (float64 where a leaf is); 0 for a tree without leaves. Its
+    derivative at zero is 0.
+    """
+    return safe_sqrt(global_squared_norm(tree))

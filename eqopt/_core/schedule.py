@@ -1,0 +1,210 @@
+"""Schedules: a value for each count.
+
+`a >> b` runs `a` for its `steps`, then `b` from its own zero. Schedules and numbers combine with
+`+`, `-` and `*`.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import wadler_lindig as wl
+from equinox import AbstractVar
+from jaxtyping import Array, Float, Real
+
+from .component import infix
+from .hyperparam import Range, Schedule
+
+
+class AbstractSchedule(Schedule):
+    """A function of the number of updates seen so far: the first update sees `schedule(0)`.
+
+    - `steps`: the length after which the schedule stays at its last value; `None` without an end.
+    """
+
+    steps: AbstractVar[Any]  # a number, a scalar array or None; a field or a property
+
+    @abstractmethod
+    def _value(self, count: Real[Array, "*counts"]) -> Array:
+        """The value at counts that are never negative."""
+
+    def __call__(self, count: int | float | Real[Any, "*counts"]) -> Float[Array, "*counts"]:
+        """The value at a count, or at each of an array of counts, in the default float dtype."""
+        count = jnp.asarray(count)
+        value = jnp.asarray(self._value(jnp.maximum(count, 0)), jnp.result_type(float))
+        return jnp.broadcast_to(value, count.shape)
+
+    def __rshift__(self, other: "AbstractSchedule") -> "Sequential":
+        if not isinstance(other, AbstractSchedule):
+            return NotImplemented
+        return Sequential(*_phases(self), *_phases(other))
+
+    def __add__(self, other: Any) -> "Sum":
+        return Sum(self, _term("+", other))
+
+    def __radd__(self, other: Any) -> "Sum":
+        return Sum(_term("+", other), self)
+
+    def __mul__(self, other: Any) -> "Product":
+        return Product(self, _term("*", other))
+
+    def __rmul__(self, other: Any) -> "Product":
+        return Product(_term("*", other), self)
+
+    def __neg__(self) -> "Product":
+        return Product(-1.0, self)
+
+    def __sub__(self, other: Any) -> "Sum":
+        return Sum(self, -_term("-", other))
+
+    def __rsub__(self, other: Any) -> "Sum":
+        return Sum(_term("-", other), -self)
+
+
+_INT32_MAX = 2**31 - 1
+
+
+def fraction(count: Real[Array, "*counts"], steps: Any) -> Float[Array, "*counts"]:
+    """`count / steps` in [0, 1]; 1 where `steps` is a traced 0."""
+    steps = jnp.asarray(steps, jnp.result_type(float))
+    done = jnp.clip(count / jnp.where(steps > 0, steps, 1), 0, 1)
+    return jnp.where(steps > 0, done, 1.0)
+
+
+def interpolate(start: Any, end: Any, weight: Float[Array, "*counts"]) -> Array:
+    """From `start` at weight 0 to `end` at weight 1, exact at both and never beyond them."""
+    start = jnp.asarray(start, jnp.result_type(float))
+    end = jnp.asarray(end, jnp.result_type(float))
+    value = start * (1 - weight) + end * weight
+    inside = jnp.clip(value, jnp.minimum(start, end), jnp.maximum(start, end))
+    return value + jax.lax.stop_gradient(inside - value)
+
+
+def _term(operator: str, other: Any) -> Any:
+    if isinstance(other, AbstractSchedule):
+        return other
+    return Range(schedules=False).convert(f"The operand of `{operator}` with a schedule", other)
+
+
+def _evaluate(term: Any, count: Array) -> Array:
+    return term(count) if isinstance(term, AbstractSchedule) else jnp.asarray(term, float)
+
+
+def _longest(terms: Sequence[Any]) -> Any:
+    """The steps after which all terms stand still; numbers always do."""
+    lengths = [term.steps for term in terms if isinstance(term, AbstractSchedule)]
+    if any(steps is None for steps in lengths):
+        return None
+    longest = lengths[0]
+    for steps in lengths[1:]:
+        both = isinstance(longest, int | float) and isinstance(steps, int | float)
+        longest = max(longest, steps) if both else jnp.maximum(longest, steps)
+    return longest
+
+
+class Sum(AbstractSchedule):
+    """The sum of schedules and numbers; `a + b` builds it.
+
+    - `terms`: schedules or numbers.
+    """
+
+    terms: tuple[Any, ...]
+
+    def __init__(self, *terms: Any):
+        self.terms = terms
+
+    @property
+    def steps(self) -> Any:
+        """The longest length among the schedules."""
+        return _longest(self.terms)
+
+    def _value(self, count: Array) -> Array:
+        return sum((_evaluate(term, count) for term in self.terms), jnp.zeros(()))
+
+
+class Product(AbstractSchedule):
+    """The product of schedules and numbers; `a * b` builds it.
+
+    - `factors`: schedules or numbers.
+    """
+
+    factors: tuple[Any, ...]
+
+    def __init__(self, *factors: Any):
+        self.factors = factors
+
+    @property
+    def steps(self) -> Any:
+        """The longest length among the schedules."""
+        return _longest(self.factors)
+
+    def _value(self, count: Array) -> Array:
+        value = jnp.ones(())
+        for factor in self.factors:
+            value = value * _evaluate(factor, count)
+        return value
+
+
+def _phases(schedule: AbstractSchedule) -> tuple[AbstractSchedule, ...]:
+    return schedule.phases if isinstance(schedule, Sequential) else (schedule,)
+
+
+class Sequential(AbstractSchedule):
+    """One schedule after the other, each for its `steps`; `a >> b` builds it.
+
+    - `phases`: the schedules; each but the last has an end.
+
+    **Raises** `ValueError` if a schedule without an end is not the last.
+    """
+
+    phases: tuple[AbstractSchedule, ...]
+
+    def __init__(self, *phases: AbstractSchedule):
+        self.phases = phases
+
+    def __check_init__(self) -> None:
+        for phase in self.phases[:-1]:
+            if phase.steps is None:
+                raise ValueError(
+                    f"`a >> b` must have an end to `a`; {phase!r} has none (`steps` is None), so "
+                    "it can only come last."
+                )
+
+    @property
+    def steps(self) -> Any:
+        """The sum of the phases' lengths; `None` if the last has no end."""
+        total = 0
+        for phase in self.phases:
+            if phase.steps is None:
+                return None
+            total = total + phase.steps
+        return total
+
+    def _value(self, count: Array) -> Array:
+        boundaries, total = [], 0
+        for phase in self.phases[:-1]:
+            total = total + phase.steps
+            boundaries.append(total)
+        return joined(self.phases, boundaries, count)
+
+    def __pdoc__(self, **kwargs: Any) -> wl.AbstractDoc:
+        return infix(">>", self.phases, **kwargs)
+
+
+def joined(schedules: Sequence[AbstractSchedule], boundaries: Sequence[Any], count: Array) -> Array:
+    """The value of the schedule that is active at `count`; each begins at 0 at its boundary.
+
+    An inactive schedule is evaluated at the nearest end of its own span, so that it never sees a
+    count outside it.
+    """
+    # Python integers beyond int32 don't go into JAX.
+    boundaries = [float(b) if isinstance(b, int) and b > _INT32_MAX else b for b in boundaries]
+    value = schedules[0](count if not boundaries else jnp.minimum(count, boundaries[0]))
+    for i, schedule in enumerate(schedules[1:]):
+        own = jnp.maximum(count - boundaries[i], 0)
+        if i + 1 < len(boundaries):
+            own = jnp.minimum(own, jnp.maximum(boundaries[i + 1] - boundaries[i], 0))
+        value = jnp.where(count >= boundaries[i], schedule(own), value)
+    return value

@@ -1,0 +1,152 @@
+"""Selectors: which leaves of a model something applies to.
+
+A selector looks at the whole model, with its layer types and paths, and gives a bool for each
+parameter. Every argument that picks leaves is named `where` and takes a selector or a PyTree of
+bools.
+"""
+
+from abc import abstractmethod
+from typing import Annotated, Any, TypeAlias
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from .component import Component, Converter
+from .leaves import is_trained, paths_and_leaves, select_leaves
+
+
+class AbstractSelector(Component):
+    """Chooses leaves of a tree. Combine selectors with `&`, `|` and `~`."""
+
+    @abstractmethod
+    def _select(self, tree: PyTree) -> list[bool]:
+        """One bool for each parameter of `tree` (all its leaves are float arrays), in order."""
+
+    def _unmatched(self, tree: PyTree) -> str | None:
+        """What, if anything, is wrong because nothing in `tree` matches."""
+        return None
+
+    def __call__(self, tree: PyTree) -> PyTree:
+        """The tree with True or False for each parameter and `None` for every other leaf."""
+        params = jax.tree.map(lambda x: x if is_trained(x) else None, tree)
+        return jax.tree.unflatten(jax.tree.structure(params), self._select(params))
+
+    def __and__(self, other: Any) -> "AbstractSelector":
+        return All((self, as_selector(other, "`&`")))
+
+    def __rand__(self, other: Any) -> "AbstractSelector":
+        return All((as_selector(other, "`&`"), self))
+
+    def __or__(self, other: Any) -> "AbstractSelector":
+        return Any_((self, as_selector(other, "`|`")))
+
+    def __ror__(self, other: Any) -> "AbstractSelector":
+        return Any_((as_selector(other, "`|`"), self))
+
+    def __invert__(self) -> "AbstractSelector":
+        return Not(self)
+
+
+class All(AbstractSelector):
+    """What every one of `parts` selects; `a & b` builds it."""
+
+    parts: tuple[AbstractSelector, ...]
+
+    def _select(self, tree: PyTree) -> list[bool]:
+        return [all(hits) for hits in zip(*(p._select(tree) for p in self.parts), strict=True)]
+
+    def _unmatched(self, tree: PyTree) -> str | None:
+        return _first_unmatched(self.parts, tree)
+
+
+class Any_(AbstractSelector):
+    """What at least one of `parts` selects; `a | b` builds it."""
+
+    parts: tuple[AbstractSelector, ...]
+
+    def _select(self, tree: PyTree) -> list[bool]:
+        return [any(hits) for hits in zip(*(p._select(tree) for p in self.parts), strict=True)]
+
+    def _unmatched(self, tree: PyTree) -> str | None:
+        return _first_unmatched(self.parts, tree)
+
+
+class Not(AbstractSelector):
+    """What `part` does not select; `~a` builds it."""
+
+    part: AbstractSelector
+
+    def _select(self, tree: PyTree) -> list[bool]:
+        return [not hit for hit in self.part._select(tree)]
+
+    def _unmatched(self, tree: PyTree) -> str | None:
+        return self.part._unmatched(tree)
+
+
+def _first_unmatched(parts: tuple[AbstractSelector, ...], tree: PyTree) -> str | None:
+    return next((why for part in parts if (why := part._unmatched(tree)) is not None), None)
+
+
+class Bools(AbstractSelector):
+    """A PyTree of bools, kept by path: static, hashable, and never called.
+
+    - `entries`: pairs of a path and a bool, static. A path stands for all that is below it.
+    """
+
+    entries: tuple[tuple[str, bool], ...] = eqx.field(static=True)
+
+    def _select(self, tree: PyTree) -> list[bool]:
+        exact = dict(self.entries)
+        return [self._hit(exact, path) for path, _ in paths_and_leaves(tree)]
+
+    def _hit(self, exact: dict[str, bool], path: str) -> bool:
+        if path in exact:
+            return exact[path]
+        for prefix, chosen in self.entries:
+            if prefix == "." or (path.startswith(prefix) and path[len(prefix)] in ".["):
+                return chosen
+        raise ValueError(f"The tree of bools given as `where` has no entry for the leaf `{path}`.")
+
+
+class Everything(AbstractSelector):
+    """All parameters."""
+
+    def _select(self, tree: PyTree) -> list[bool]:
+        return [True] * len(jax.tree.leaves(tree))
+
+
+def as_selector(where: Any, label: str) -> AbstractSelector:
+    """The selector that a `where` argument stands for: itself, or a PyTree of bools."""
+    if isinstance(where, AbstractSelector):
+        return where
+    entries = []
+    for path, leaf in paths_and_leaves(where):
+        if not isinstance(leaf, bool | np.bool_):
+            raise TypeError(
+                f"{label} must be a selector such as `eqopt.select.Matrices()` or a PyTree of "
+                f"bools; got {leaf!r} at `{path}`."
+            )
+        entries.append((path, bool(leaf)))
+    return Bools(tuple(entries))
+
+
+class _AsSelector(Converter):
+    def convert(self, label: str, value: Any) -> AbstractSelector:
+        return as_selector(value, label)
+
+
+Where: TypeAlias = Annotated[AbstractSelector | PyTree, _AsSelector()]
+"""A selector, or a PyTree of bools like the model (or a prefix of it)."""
+
+
+def split(where: AbstractSelector | None, like: PyTree, tree: PyTree) -> tuple[PyTree, PyTree]:
+    """The selected leaves of `tree`, and the others, each with `None` for the rest.
+
+    - `like`: the tree that the selector looks at; it has the leaves of `tree`.
+    """
+    if where is None:
+        return tree, jax.tree.map(lambda _: None, tree)
+    chosen = jax.tree.leaves(where(like))
+    return select_leaves(tree, chosen), select_leaves(tree, [not hit for hit in chosen])

@@ -1,0 +1,72 @@
+"""Constant and linear schedules, and plain functions as schedules."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._core.hyperparam import Number, PositiveNumber
+from .._core.schedule import AbstractSchedule, fraction, interpolate
+
+
+class Constant(AbstractSchedule):
+    """The same value at every count.
+
+    - `value`: any number.
+    - `steps`: how long it lasts in a sequence, positive; `None` without an end.
+
+    >>> from eqopt import schedules
+    >>> schedule = schedules.Constant(0.5)
+    >>> [float(schedule(t)) for t in (0, 1, 1000)]
+    [0.5, 0.5, 0.5]
+    """
+
+    value: Number
+    steps: PositiveNumber | None = None
+
+    def _value(self, count: Array) -> Array:
+        return jnp.asarray(self.value, float)
+
+
+class Linear(AbstractSchedule):
+    r"""From one value to another in a straight line:
+    $v(t) = v_0 + (v_1 - v_0) \min(t / T, 1)$.
+
+    - `init_value`: $v_0$, the value at 0.
+    - `end_value`: $v_1$, the value at `steps` and after.
+    - `steps`: $T$, positive.
+
+    >>> from eqopt import schedules
+    >>> schedule = schedules.Linear(0.0, 1.0, steps=4)
+    >>> [float(schedule(t)) for t in (0, 1, 2, 4, 5)]
+    [0.0, 0.25, 0.5, 1.0, 1.0]
+    """
+
+    init_value: Number
+    end_value: Number
+    steps: PositiveNumber
+
+    def _value(self, count: Array) -> Array:
+        return interpolate(self.init_value, self.end_value, fraction(count, self.steps))
+
+
+class FromFunction(AbstractSchedule):
+    """A plain function of the count as a schedule.
+
+    - `fn`: maps a count, an int32 scalar or an array of them, to the value; traceable. Static, so
+      it is compared by identity: define it at module level.
+    - `steps`: how long it lasts in a sequence, positive; `None` without an end.
+
+    >>> from eqopt import schedules
+    >>> schedule = schedules.FromFunction(lambda t: 1 / (1 + t))
+    >>> [float(schedule(t)) for t in (0, 1, 3)]
+    [1.0, 0.5, 0.25]
+    """
+
+    fn: Callable[[Array], Any] = eqx.field(static=True)
+    steps: PositiveNumber | None = None
+
+    def _value(self, count: Array) -> Array:
+        return self.fn(count)

@@ -1,0 +1,65 @@
+"""Schedules one after the other, at explicit boundaries."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from jaxtyping import Array
+
+from .._core.hyperparam import Range
+from .._core.schedule import AbstractSchedule, joined
+
+
+class Join(AbstractSchedule):
+    """Runs schedules one after the other, from one boundary to the next; each begins at its own
+    zero at its boundary.
+
+    `a >> b` does the same with the lengths of the schedules as the boundaries.
+
+    - `schedules`: at least one schedule.
+    - `boundaries`: the counts at which the second, third, ... schedule begins: positive numbers or
+      scalar arrays in increasing order, one fewer than the schedules.
+
+    **Raises** `ValueError` if the number or the order of the boundaries is wrong.
+
+    >>> import jax.numpy as jnp
+    >>> from eqopt import schedules
+    >>> late = schedules.FromFunction(lambda t: 10.0 + t)
+    >>> schedule = schedules.Join([schedules.Constant(1.0), late], [3])
+    >>> [float(schedule(t)) for t in (0, 2, 3, 4)]
+    [1.0, 1.0, 10.0, 11.0]
+    """
+
+    schedules: tuple[AbstractSchedule, ...]
+    boundaries: tuple[Any, ...]
+
+    def __init__(self, schedules: Sequence[AbstractSchedule], boundaries: Sequence[Any]):
+        self.schedules = tuple(schedules)
+        number = Range(gt=0, schedules=False)
+        self.boundaries = tuple(
+            number.convert(f"`Join(boundaries=...)[{i}]`", b) for i, b in enumerate(boundaries)
+        )
+
+    def __check_init__(self) -> None:
+        for i, schedule in enumerate(self.schedules):
+            if not isinstance(schedule, AbstractSchedule):
+                raise TypeError(f"`Join(schedules=...)[{i}]` must be a schedule; got {schedule!r}.")
+        if len(self.schedules) != len(self.boundaries) + 1:
+            raise ValueError(
+                "`Join(boundaries=...)` must have one boundary fewer than there are schedules; got "
+                f"{len(self.boundaries)} boundaries for {len(self.schedules)} schedules."
+            )
+        known = [b for b in self.boundaries if isinstance(b, int | float)]
+        if any(second <= first for first, second in pairwise(known)):
+            raise ValueError(f"`Join(boundaries=...)` must increase; got {known}.")
+
+    @property
+    def steps(self) -> Any:
+        """The last boundary plus the length of the last schedule; `None` if that has no end."""
+        last = self.schedules[-1].steps
+        if last is None or not self.boundaries:
+            return last
+        return self.boundaries[-1] + last
+
+    def _value(self, count: Array) -> Array:
+        return joined(self.schedules, self.boundaries, count)
