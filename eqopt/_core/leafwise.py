@@ -60,6 +60,12 @@ def leafwise(rule: Callable[..., Any], *scalars: Any) -> Callable[..., Any]:
     return apply
 
 
+def _outputs(static: tuple[Any, Any, bool], numbers: Sequence[Any], inputs: int) -> Any:
+    """What the rule returns, found without computing anything."""
+    scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * inputs
+    return jax.eval_shape(partial(_apply_rule, static), numbers, scalars)
+
+
 @partial(jax.jit, static_argnums=0)
 def _apply_rule(
     static: tuple[Any, Any, bool], numbers: Sequence[Any], leaves: Sequence[Any]
