@@ -44,11 +44,7 @@ def leafwise(rule: Callable[..., Any], *scalars: Any) -> Callable[..., Any]:
         static = (function, treedef, is_method)
         rows = [_apply_rule(static, numbers, row) for row in zip(*leaves, strict=True)]
         # On trees without leaves: how many trees would come out?
-        one = (
-            rows[0]
-            if rows
-            else jax.eval_shape(partial(_apply_rule, static), numbers, [_SCALAR] * len(trees))
-        )
+        one = rows[0] if rows else _outputs(static, numbers, len(trees))
         if not isinstance(one, tuple):
             return jax.tree.unflatten(treedefs[0], rows)
         columns = zip(*rows, strict=True) if rows else [()] * len(one)
