@@ -158,22 +158,43 @@ def check_state(
     key = _signature(transform, like, state)
     if key in _checked:
         return
-    structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
-    wanted = jax.eval_shape(lambda tree: transform._initial_state(tree).inner, structs)
+    wanted = _expected_state(transform, like)
     name = type(transform).__name__
-    try:
-        check_same_paths("`state`", state, "the state for these `updates`", wanted)
-    except ValueError as error:
-        raise ValueError(f"`{name}`: {error} {_where_none(updates)}".rstrip()) from None
-    for (path, found), right in zip(paths_and_leaves(state), jax.tree.leaves(wanted), strict=True):
+    if jax.tree.structure(state) != jax.tree.structure(wanted):
+        try:
+            check_same_paths("`state`", state, "the state for these `updates`", wanted)
+        except ValueError as error:
+            raise ValueError(f"`{name}`: {error} {_where_none(updates)}".rstrip()) from None
+    pairs = zip(jax.tree.leaves(state), jax.tree.leaves(wanted), strict=True)
+    for i, (found, right) in enumerate(pairs):
         if jnp.shape(found) != right.shape:
             raise ValueError(
                 f"`{name}`: `state` and `updates` must match; `state` has shape "
-                f"{jnp.shape(found)} at `{path}`, these `updates` need {right.shape}."
+                f"{jnp.shape(found)} at `{paths_and_leaves(state)[i][0]}`, these `updates` need "
+                f"{right.shape}."
             )
     if len(_checked) >= 1024:
         _checked.clear()
     _checked[key] = None
+
+
+def _expected_state(transform: "AbstractTransform", like: PyTree) -> Any:
+    """What `init` gives for a tree, as far as structure and shapes go.
+
+    Zeros like a struct are a struct, so most states take no tracing; one that computes with the
+    parameters is traced.
+    """
+    structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
+    found = []
+
+    def run() -> None:
+        found.append(transform._initial_state(structs).inner)
+
+    try:
+        jax.eval_shape(run)
+        return found[0]
+    except (TypeError, AttributeError):
+        return jax.eval_shape(lambda tree: transform._initial_state(tree).inner, structs)
 
 
 def _signature(*trees: PyTree) -> Any:

@@ -1,13 +1,17 @@
 """`Chain`: one transformation after the other; what `>>` builds."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import equinox as eqx
 import wadler_lindig as wl
 
+from .apply import apply_updates
 from .component import infix
+from .elementwise import AbstractElementwise
 from .from_optax import FromOptax, is_optax
+from .leafwise import Stage, run_stages
 from .project import Project
 from .projection import AbstractProjection
 from .schedule import AbstractSchedule
@@ -59,24 +63,23 @@ class Chain(AbstractTransform):
     def _update(
         self, updates: Updates, state: tuple[Any, ...], params: Params, count: Count, **extras: Any
     ) -> tuple[Updates, tuple[Any, ...]]:
-        states = []
-        for member, inner in zip(self.members, state, strict=True):
-            updates, inner = member._at(count)._update(updates, inner, params, count, **extras)
-            states.append(inner)
-        return updates, tuple(states)
+        run = _Run(params, count, extras)
+        updates, states = run.update(list(self._flat(state)), updates)
+        return updates, self._nested(iter(states))
 
     def _step(
         self, updates: Updates, state: tuple[Any, ...], params: Params, count: Count, **extras: Any
     ) -> tuple[Params, tuple[Any, ...]]:
-        if len(self.members) < 2:
-            return super()._step(updates, state, params, count, **extras)
-        *front, last = self.members
-        if isinstance(last, Project):
-            params, states = Chain(*front)._step(updates, state[:-1], params, count, **extras)
-            return last.project(params), (*states, None)
-        updates, states = Chain(*front)._update(updates, state[:-1], params, count, **extras)
-        params, inner = last._at(count)._step(updates, state[-1], params, count, **extras)
-        return params, (*states, inner)
+        run = _Run(params, count, extras)
+        params, states = run.step(list(self._flat(state)), updates)
+        return params, self._nested(iter(states))
+
+    def _flat(self, state: tuple[Any, ...]) -> Iterator["_Pair"]:
+        for member, inner in zip(self.members, state, strict=True):
+            yield from member._flat(inner)
+
+    def _nested(self, states: Iterator[Any]) -> tuple[Any, ...]:
+        return tuple(member._nested(states) for member in self.members)
 
     def _members(self, state: Any, count: Any) -> Iterator[Member]:
         states = [None] * len(self.members) if state is None else state
@@ -113,6 +116,63 @@ class Chain(AbstractTransform):
             end=wl.TextDoc(")"),
             indent=kwargs["indent"],
         )
+
+
+_Pair: TypeAlias = tuple[AbstractTransform, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """One update of a chain: its members in order, neighbouring elementwise ones together."""
+
+    params: Params
+    count: Count
+    extras: dict[str, Any]
+
+    def update(self, pairs: Sequence[_Pair], updates: Updates) -> tuple[Updates, list[Any]]:
+        """The updates that come out, and the new states."""
+        updates, states, pending = self._until_pending(pairs, updates)
+        if pending:
+            updates, new = run_stages(pending, updates, self.params, apply=False)
+            states += new
+        return updates, states
+
+    def step(self, pairs: Sequence[_Pair], updates: Updates) -> tuple[Params, list[Any]]:
+        """The new parameters and the new states."""
+        if not pairs:
+            return apply_updates(self.params, updates), []
+        *front, (last, state) = pairs
+        if isinstance(last, Project) and front:
+            params, states = self.step(front, updates)
+            return last.project(params), [*states, None]
+        if not isinstance(last, AbstractElementwise):
+            updates, states = self.update(front, updates)
+            last = last._at(self.count)
+            params, new = last._step(updates, state, self.params, self.count, **self.extras)
+            return params, [*states, new]
+        updates, states, pending = self._until_pending(pairs, updates)
+        params, new = run_stages(pending, updates, self.params, apply=True)
+        return params, states + new
+
+    def _until_pending(
+        self, pairs: Sequence[_Pair], updates: Updates
+    ) -> tuple[Updates, list[Any], list[Stage]]:
+        """Runs all but the elementwise members at the end; gives their stages."""
+        states: list[Any] = []
+        pending: list[Stage] = []
+        for member, state in pairs:
+            member = member._at(self.count)
+            joins = isinstance(member, AbstractElementwise) and not member._reads_updates
+            if pending and not joins:
+                updates, new = run_stages(pending, updates, self.params, apply=False)
+                states, pending = states + new, []
+            arguments = (updates, state, self.params, self.count)
+            if isinstance(member, AbstractElementwise):
+                pending.append(member._stage(*arguments, **self.extras))
+            else:
+                updates, new = member._update(*arguments, **self.extras)
+                states.append(new)
+        return updates, states, pending
 
 
 _Pairs: TypeAlias = list[tuple[str | None, AbstractTransform]]

@@ -1,18 +1,25 @@
-"""`leafwise`: one formula on arrays, applied to the matching leaves of several trees.
+"""`leafwise`: formulas on arrays, applied to the matching leaves of several trees.
 
 Every elementwise algorithm is one such rule. What is the same for all of them happens here: `None`
-leaves, dtypes, and one trace for each distinct set of shapes instead of one for each leaf.
+leaves, dtypes, and one trace for each distinct set of shapes instead of one for each leaf. Rules
+that follow one another in a chain are applied together, one compiled call a leaf (`run_stages`).
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
 from .leaves import paths_and_leaves, real_dtype, widen
+
+Static: TypeAlias = tuple[Any, Any, bool]
+"""What of a rule is compiled in: its function, the structure of its numbers, whether it is a
+method."""
 
 
 def leafwise(rule: Callable[..., Any], *scalars: Any) -> Callable[..., Any]:
@@ -30,19 +37,12 @@ def leafwise(rule: Callable[..., Any], *scalars: Any) -> Callable[..., Any]:
 
     **Raises** `ValueError` if the trees don't have the same leaves.
     """
-    function = getattr(rule, "__func__", rule)
-    if getattr(function, "__closure__", None) and not hasattr(function, "__wrapped__"):
-        raise TypeError(
-            f"`leafwise(rule={function.__qualname__})` must be a method or a function defined at "
-            "module level: a closure would be compiled anew at each call."
-        )
-    numbers, treedef = jax.tree.flatten((getattr(rule, "__self__", None), scalars))
-    is_method = hasattr(rule, "__func__")
+    static, numbers = _unpack(rule, scalars)
 
     def apply(*trees: PyTree) -> PyTree:
         leaves, treedefs = _flatten(trees)
-        static = (function, treedef, is_method)
-        rows = [_apply_rule(static, numbers, row) for row in zip(*leaves, strict=True)]
+        rows = list(zip(*leaves, strict=True))
+        rows = _by_rows(_apply_rule, [static] * len(rows), _share(numbers, leaves), rows)
         # On trees without leaves: how many trees would come out?
         one = rows[0] if rows else _outputs(static, numbers, len(trees))
         if not isinstance(one, tuple):
@@ -56,16 +56,125 @@ def leafwise(rule: Callable[..., Any], *scalars: Any) -> Callable[..., Any]:
     return apply
 
 
-def _outputs(static: tuple[Any, Any, bool], numbers: Sequence[Any], inputs: int) -> Any:
-    """What the rule returns, found without computing anything."""
-    scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * inputs
-    return jax.eval_shape(partial(_apply_rule, static), numbers, scalars)
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One rule of a chain, with what it works on.
+
+    - `rule`: as in `leafwise`; called as `rule(*scalars, update, *states)`, with the parameter
+      last where `reads_params`. It returns the new update, followed by the new states.
+    - `scalars`: as in `leafwise`.
+    - `states`: trees like the updates.
+    - `new_state`: makes the new state of the new `states`.
+    - `reads_params`: whether the rule is given the parameter.
+    - `where`: bools, one for each leaf of the updates, if the rule applies to some only; it then
+      has no states.
+    """
+
+    rule: Callable[..., Any]
+    scalars: tuple[Any, ...] = ()
+    states: tuple[PyTree, ...] = ()
+    new_state: Callable[..., Any] = lambda: None
+    reads_params: bool = False
+    where: Sequence[bool] | None = None
+
+
+def run_stages(
+    stages: Sequence[Stage], updates: PyTree, params: PyTree, apply: bool
+) -> tuple[PyTree, list[Any]]:
+    """Applies the rules of several stages, leaf by leaf: the new updates and states.
+
+    - `apply`: whether to add the updates to the parameters and to return these instead.
+    """
+    reads = apply or any(stage.reads_params for stage in stages)
+    trees = [updates, *([params] if reads else []), *(s for stage in stages for s in stage.states)]
+    leaves, treedefs = _flatten(tuple(trees))
+    unpacked = [_unpack(stage.rule, stage.scalars) for stage in stages]
+    numbers = [_share(numbers, leaves) for _, numbers in unpacked]
+    statics = [
+        (static, len(stage.states), stage.reads_params)
+        for (static, _), stage in zip(unpacked, stages, strict=True)
+    ]
+    rows = list(zip(*leaves, strict=True))
+    plans = [(_active(stages, statics, i), reads, apply) for i in range(len(rows))]
+    rows = _by_rows(_apply_stages, plans, numbers, rows)
+    columns = [list(column) for column in zip(*rows, strict=True)] if rows else []
+    columns = columns or [[] for _ in range(len(trees) - reads)]
+    first = jax.tree.unflatten(treedefs[1 if apply else 0], columns[0])
+    rebuilt = (
+        jax.tree.unflatten(treedef, column)
+        for treedef, column in zip(treedefs[1 + reads :], columns[1:], strict=True)
+    )
+    return first, [stage.new_state(*(next(rebuilt) for _ in stage.states)) for stage in stages]
+
+
+def _active(stages: Sequence[Stage], statics: Sequence[Any], i: int) -> tuple[Any, ...]:
+    """What is compiled in of each stage for leaf `i`; `None` where it doesn't apply."""
+    return tuple(
+        static if stage.where is None or stage.where[i] else None
+        for stage, static in zip(stages, statics, strict=True)
+    )
+
+
+_CHUNK = 8  # leaves a call, under tracing: fewer calls to trace and to lower
+
+
+def _by_rows(
+    kernel: Callable[..., Any], statics: Sequence[Any], numbers: Any, rows: Sequence[Any]
+) -> list[Any]:
+    """`kernel(static, numbers, row)` for each row of leaves.
+
+    It is traced once for each distinct set of statics, shapes and dtypes. Under tracing, rows that
+    are alike share calls; eagerly each has its own, so that little is compiled.
+    """
+    out: list[Any] = [None] * len(rows)
+    if not any(isinstance(x, Tracer) for row in rows for x in row):
+        for i, row in enumerate(rows):
+            (out[i],) = _call((kernel, statics[i]), numbers, (row,))
+        return out
+    alike: dict[Any, list[int]] = {}
+    for i, row in enumerate(rows):
+        alike.setdefault((statics[i], *map(jax.typeof, row)), []).append(i)
+    for indices in alike.values():
+        whole = len(indices) - len(indices) % _CHUNK
+        chunks = [indices[k : k + _CHUNK] for k in range(0, whole, _CHUNK)]
+        for chunk in (*chunks, *([i] for i in indices[whole:])):
+            results = _call((kernel, statics[chunk[0]]), numbers, tuple(rows[i] for i in chunk))
+            for i, result in zip(chunk, results, strict=True):
+                out[i] = result
+    return out
 
 
 @partial(jax.jit, static_argnums=0)
-def _apply_rule(
-    static: tuple[Any, Any, bool], numbers: Sequence[Any], leaves: Sequence[Any]
-) -> Any:
+def _call(static: tuple[Any, Any], numbers: Any, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    kernel, plan = static
+    one = jax.jit(partial(kernel, plan), inline=True)  # traced once for all rows
+    return [one(numbers, row) for row in rows]
+
+
+def _apply_stages(
+    static: tuple[tuple[Any, ...], bool, bool],
+    numbers: Sequence[Sequence[Any]],
+    leaves: Sequence[Any],
+) -> tuple[Any, ...]:
+    stages, reads, apply = static
+    update, *rest = leaves
+    param = rest.pop(0) if reads else None
+    states = []
+    for stage, own in zip(stages, numbers, strict=True):
+        if stage is None:
+            continue
+        rule, count, reads_params = stage
+        given, rest = rest[:count], rest[count:]
+        last = [param] if reads_params else []
+        out = _apply_rule(rule, own, [update, *given, *last])
+        update, *new = out if isinstance(out, tuple) else (out,)
+        states += new
+    if apply and param is not None:
+        update = (widen(param) + widen(update)).astype(param.dtype)
+    return update, *states
+
+
+def _apply_rule(static: Static, numbers: Sequence[Any], leaves: Sequence[Any]) -> Any:
     function, treedef, is_method = static
     dtype = real_dtype(*leaves)
     owner, scalars = jax.tree.unflatten(treedef, [_as_scalar(x, dtype) for x in numbers])
@@ -80,6 +189,36 @@ def _as_scalar(x: Any, dtype: Any) -> Any:
     """A number in the leaf's real dtype; counts and what is no number stay what they are."""
     real = jnp.issubdtype(x.dtype, jnp.floating) and x.ndim == 0
     return x.astype(dtype) if real or x.weak_type else x
+
+
+def _unpack(rule: Callable[..., Any], scalars: tuple[Any, ...]) -> tuple[Static, list[Any]]:
+    """What of a rule is compiled in, and the numbers that are passed in."""
+    function = getattr(rule, "__func__", rule)
+    if getattr(function, "__closure__", None) and not hasattr(function, "__wrapped__"):
+        raise TypeError(
+            f"`leafwise(rule={function.__qualname__})` must be a method or a function defined at "
+            "module level: a closure would be compiled anew at each call."
+        )
+    numbers, treedef = jax.tree.flatten((getattr(rule, "__self__", None), scalars))
+    return (function, treedef, hasattr(rule, "__func__")), numbers
+
+
+def _share(numbers: list[Any], leaves: Sequence[Sequence[Any]]) -> list[Any]:
+    """Under tracing, Python numbers as traced ones: one constant for all leaves."""
+    if not any(isinstance(x, Tracer) for column in leaves for x in column):
+        return numbers
+    return [
+        jax.lax.convert_element_type(x, jnp.result_type(float))
+        if isinstance(x, int | float) and not isinstance(x, bool)
+        else x
+        for x in numbers
+    ]
+
+
+def _outputs(static: Static, numbers: Sequence[Any], inputs: int) -> Any:
+    """What the rule returns, found without computing anything."""
+    scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * inputs
+    return jax.eval_shape(partial(_apply_rule, static), numbers, scalars)
 
 
 def _flatten(trees: tuple[PyTree, ...]) -> tuple[list[list[Array]], list[Any]]:

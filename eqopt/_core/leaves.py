@@ -24,6 +24,8 @@ def is_trained(x: Any) -> bool:
 
 def plain(x: Any) -> Array:
     """An array of JAX whose type is not weak, so that types don't change between steps."""
+    if is_abstract(x) or (isinstance(x, jax.Array) and not x.weak_type):
+        return x
     x = jnp.asarray(x)
     return jax.lax.convert_element_type(x, x.dtype) if x.weak_type else x
 
@@ -44,17 +46,22 @@ def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
     stays complex)."""
 
     def zeros(x: Any) -> Any:
-        if dtype is None or jnp.iscomplexobj(x):
-            return jnp.zeros_like(x)
-        return jnp.zeros_like(x, dtype=dtype)
+        return _zeros(x, None if jnp.issubdtype(x.dtype, jnp.complexfloating) else dtype)
 
     return jax.tree.map(zeros, tree)
+
+
+def _zeros(x: Any, dtype: DTypeLike | None) -> Any:
+    dtype = x.dtype if dtype is None else dtype
+    if is_abstract(x):
+        return jax.ShapeDtypeStruct(x.shape, dtype)
+    return jnp.zeros_like(x, dtype=dtype)
 
 
 def accumulator_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
     """New real zeros for sums of magnitudes: in `dtype`, else in the leaf's real dtype but at
     least float32, because a long running mean never decays in 8 bits of mantissa."""
-    return jax.tree.map(lambda x: jnp.zeros_like(x, dtype=dtype or real_dtype(x)), tree)
+    return jax.tree.map(lambda x: _zeros(x, dtype or real_dtype(x.dtype)), tree)
 
 
 def real_dtype(*leaves: Any) -> np.dtype:

@@ -37,5 +37,11 @@ class AbstractOptimizer(AbstractTransform):
     ) -> tuple[Params, Any]:
         return self.build()._at(count)._step(updates, state, params, count, **extras)
 
+    def _flat(self, state: Any) -> Iterator[tuple[AbstractTransform, Any]]:
+        yield from self.build()._flat(state)
+
+    def _nested(self, states: Iterator[Any]) -> Any:
+        return self.build()._nested(states)
+
     def _members(self, state: Any, count: Any) -> Iterator[Member]:
         yield Member(None, self.build(), state, count)

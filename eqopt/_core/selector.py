@@ -141,6 +141,18 @@ Where: TypeAlias = Annotated[AbstractSelector | PyTree, _AsSelector()]
 """A selector, or a PyTree of bools like the model (or a prefix of it)."""
 
 
+def chosen(where: AbstractSelector, like: PyTree, tree: PyTree) -> list[bool]:
+    """One bool for each leaf of `tree`, in order.
+
+    - `like`: the tree that the selector looks at; it has at least the leaves of `tree`.
+    """
+    hits = jax.tree.leaves(where(like))
+    if jax.tree.structure(like) == jax.tree.structure(tree):
+        return hits
+    by_path = {path: hit for (path, _), hit in zip(paths_and_leaves(like), hits, strict=True)}
+    return [by_path[path] for path, _ in paths_and_leaves(tree)]
+
+
 def split(where: AbstractSelector | None, like: PyTree, tree: PyTree) -> tuple[PyTree, PyTree]:
     """The selected leaves of `tree`, and the others, each with `None` for the rest.
 
@@ -148,5 +160,5 @@ def split(where: AbstractSelector | None, like: PyTree, tree: PyTree) -> tuple[P
     """
     if where is None:
         return tree, jax.tree.map(lambda _: None, tree)
-    chosen = jax.tree.leaves(where(like))
-    return select_leaves(tree, chosen), select_leaves(tree, [not hit for hit in chosen])
+    hits = chosen(where, like, tree)
+    return select_leaves(tree, hits), select_leaves(tree, [not hit for hit in hits])

@@ -102,6 +102,14 @@ class AbstractTransform(Component):
         """The transformations inside this one. `state` and `count` may be `None`."""
         yield from ()
 
+    def _flat(self, state: Any) -> Iterator[tuple["AbstractTransform", Any]]:
+        """The members that are called one after the other, each with its state."""
+        yield self, state
+
+    def _nested(self, states: Iterator[Any]) -> Any:
+        """The state made of the states of the members that `_flat` gives."""
+        return next(states)
+
     # ---- the boundary: not to be overridden
 
     def init(self, params: Params) -> OptState:

@@ -1,16 +1,16 @@
 """Bounding updates, element by element or by their norm."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._core.arithmetic import abs_sq, safe_sqrt
+from .._core.elementwise import AbstractStateless
 from .._core.hyperparam import NonNegative
-from .._core.leafwise import leafwise
+from .._core.leafwise import Stage
 from .._core.norms import global_norm
 from .._core.types import Count, Leaf, Updates
-from .scaling import AbstractStateless
 
 
 class Clip(AbstractStateless):
@@ -23,10 +23,10 @@ class Clip(AbstractStateless):
 
     max_delta: NonNegative
 
-    def _update(
+    def _stage(
         self, updates: Updates, state: None, params: Any, count: Count, **extras: Any
-    ) -> tuple[Updates, None]:
-        return leafwise(self._rule)(updates), state
+    ) -> Stage:
+        return Stage(self._rule)
 
     def _rule(self, g: Leaf) -> Leaf:
         bound: Any = self.max_delta
@@ -49,10 +49,12 @@ class ClipByGlobalNorm(AbstractStateless):
 
     max_norm: NonNegative
 
-    def _update(
+    _reads_updates: ClassVar[bool] = True
+
+    def _stage(
         self, updates: Updates, state: None, params: Any, count: Count, **extras: Any
-    ) -> tuple[Updates, None]:
-        return leafwise(self._rule, global_norm(updates))(updates), state
+    ) -> Stage:
+        return Stage(self._rule, scalars=(global_norm(updates),))
 
     def _rule(self, norm: Float[Array, ""], g: Leaf) -> Leaf:
         above = norm > self.max_norm

@@ -6,10 +6,10 @@ import equinox as eqx
 from jaxtyping import Array, DTypeLike, Int
 
 from .._core.arithmetic import abs_sq, debias, ema, increment, safe_sqrt
+from .._core.elementwise import AbstractElementwise
 from .._core.hyperparam import Decay, NonNegative
-from .._core.leafwise import leafwise
+from .._core.leafwise import Stage
 from .._core.leaves import accumulator_like, zeros_like
-from .._core.transform import AbstractTransform
 from .._core.types import Count, Leaf, Params, RealLeaf, Updates
 
 
@@ -22,7 +22,7 @@ class ScaleByAdamState(eqx.Module):
     nu: Updates
 
 
-class ScaleByAdam(AbstractTransform):
+class ScaleByAdam(AbstractElementwise):
     r"""Rescales updates to $\hat\mu / (\sqrt{\hat\nu + \epsilon_{root}} + \epsilon)$, with
 
     $$\mu \leftarrow b_1 \mu + (1 - b_1)\, g, \quad \nu \leftarrow b_2 \nu + (1 - b_2) |g|^2,
@@ -57,12 +57,15 @@ class ScaleByAdam(AbstractTransform):
             nu=accumulator_like(params, self.accumulator_dtype),
         )
 
-    def _update(
+    def _stage(
         self, updates: Updates, state: ScaleByAdamState, params: Params, count: Count, **extras: Any
-    ) -> tuple[Updates, ScaleByAdamState]:
-        rule = leafwise(self._rule, increment(count))
-        updates, mu, nu = rule(updates, state.mu, state.nu)
-        return updates, ScaleByAdamState(mu, nu)
+    ) -> Stage:
+        return Stage(
+            self._rule,
+            scalars=(increment(count),),
+            states=(state.mu, state.nu),
+            new_state=ScaleByAdamState,
+        )
 
     def _rule(
         self, t: Int[Array, ""], g: Leaf, mu: Leaf, nu: RealLeaf

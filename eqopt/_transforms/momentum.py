@@ -5,10 +5,10 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import DTypeLike
 
+from .._core.elementwise import AbstractElementwise
 from .._core.hyperparam import Decay
-from .._core.leafwise import leafwise
+from .._core.leafwise import Stage
 from .._core.leaves import zeros_like
-from .._core.transform import AbstractTransform
 from .._core.types import Count, Leaf, Params, Updates
 
 
@@ -18,7 +18,7 @@ class TraceState(eqx.Module):
     trace: Updates
 
 
-class Trace(AbstractTransform):
+class Trace(AbstractElementwise):
     r"""Momentum: $t \leftarrow g + \mu\, t$, $u = t$; with Nesterov's look-ahead
     $u = g + \mu\, t$ (Sutskever et al. 2013, equations 1 to 4, with the learning rate taken out).
 
@@ -36,11 +36,10 @@ class Trace(AbstractTransform):
     def _init(self, params: Params) -> TraceState:
         return TraceState(zeros_like(params, self.accumulator_dtype))
 
-    def _update(
+    def _stage(
         self, updates: Updates, state: TraceState, params: Params, count: Count, **extras: Any
-    ) -> tuple[Updates, TraceState]:
-        updates, trace = leafwise(self._rule)(updates, state.trace)
-        return updates, TraceState(trace)
+    ) -> Stage:
+        return Stage(self._rule, states=(state.trace,), new_state=TraceState)
 
     def _rule(self, g: Leaf, trace: Leaf) -> tuple[Leaf, Leaf]:
         trace = g + self.decay * trace

@@ -1,15 +1,15 @@
 """Rescaling updates by norms."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Array, Float
 
 from .._core.arithmetic import safe_divide
+from .._core.elementwise import AbstractStateless
 from .._core.hyperparam import NonNegative
-from .._core.leafwise import leafwise
+from .._core.leafwise import Stage
 from .._core.norms import global_norm
 from .._core.types import Count, Leaf, Updates
-from .scaling import AbstractStateless
 
 
 class NormalizeByGlobalNorm(AbstractStateless):
@@ -28,10 +28,12 @@ class NormalizeByGlobalNorm(AbstractStateless):
     scale: NonNegative = 1.0
     eps: NonNegative = 0.0
 
-    def _update(
+    _reads_updates: ClassVar[bool] = True
+
+    def _stage(
         self, updates: Updates, state: None, params: Any, count: Count, **extras: Any
-    ) -> tuple[Updates, None]:
-        return leafwise(self._rule, global_norm(updates))(updates), state
+    ) -> Stage:
+        return Stage(self._rule, scalars=(global_norm(updates),))
 
     def _rule(self, norm: Float[Array, ""], g: Leaf) -> Leaf:
         return g * safe_divide(self.scale, norm + self.eps)

@@ -2,13 +2,11 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
-
+from .._core.elementwise import AbstractStateless
 from .._core.hyperparam import NonNegative
-from .._core.leafwise import leafwise
-from .._core.selector import Where, split
+from .._core.leafwise import Stage
+from .._core.selector import Where, chosen
 from .._core.types import Count, Leaf, Params, Updates
-from .scaling import AbstractStateless
 
 
 class AddDecayedWeights(AbstractStateless):
@@ -26,12 +24,11 @@ class AddDecayedWeights(AbstractStateless):
 
     _needs: ClassVar[frozenset[str]] = frozenset({"params"})
 
-    def _update(
+    def _stage(
         self, updates: Updates, state: None, params: Params, count: Count, **extras: Any
-    ) -> tuple[Updates, None]:
-        decayed, rest = split(self.where, params, updates)
-        chosen, _ = split(self.where, params, params)
-        return eqx.combine(leafwise(self._rule)(decayed, chosen), rest), state
+    ) -> Stage:
+        where = None if self.where is None else chosen(self.where, params, updates)
+        return Stage(self._rule, reads_params=True, where=where)
 
     def _rule(self, g: Leaf, p: Leaf) -> Leaf:
         return g + self.weight_decay * p

@@ -6,22 +6,19 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from .._core.elementwise import AbstractStateless
 from .._core.hyperparam import Hyperparam, NonNegative
-from .._core.leafwise import leafwise
+from .._core.leafwise import Stage
 from .._core.leaves import cast_like
 from .._core.transform import AbstractTransform
 from .._core.types import Count, Leaf, Params, Updates
 
 
-class AbstractStateless(AbstractTransform):
-    """A transformation without a state."""
+class Identity(AbstractTransform):
+    """Leaves the updates as they are."""
 
     def _init(self, params: Params) -> None:
         return None
-
-
-class Identity(AbstractStateless):
-    """Leaves the updates as they are."""
 
     def _update(
         self, updates: Updates, state: None, params: Params, count: Count, **extras: Any
@@ -32,10 +29,10 @@ class Identity(AbstractStateless):
 class SetToZero(AbstractStateless):
     """Replaces the updates by zeros."""
 
-    def _update(
+    def _stage(
         self, updates: Updates, state: None, params: Params, count: Count, **extras: Any
-    ) -> tuple[Updates, None]:
-        return leafwise(self._rule)(updates), state
+    ) -> Stage:
+        return Stage(self._rule)
 
     def _rule(self, g: Leaf) -> Leaf:
         return jnp.zeros_like(g)
@@ -52,10 +49,10 @@ class Scale(AbstractStateless):
 
     step_size: Hyperparam
 
-    def _update(
+    def _stage(
         self, updates: Updates, state: None, params: Params, count: Count, **extras: Any
-    ) -> tuple[Updates, None]:
-        return leafwise(self._rule)(updates), state
+    ) -> Stage:
+        return Stage(self._rule)
 
     def _rule(self, g: Leaf) -> Leaf:
         return self.step_size * g
@@ -71,10 +68,10 @@ class ScaleByLearningRate(AbstractStateless):
     learning_rate: NonNegative
     flip_sign: bool = eqx.field(default=True, static=True)
 
-    def _update(
+    def _stage(
         self, updates: Updates, state: None, params: Params, count: Count, **extras: Any
-    ) -> tuple[Updates, None]:
-        return leafwise(self._rule)(updates), state
+    ) -> Stage:
+        return Stage(self._rule)
 
     def _rule(self, g: Leaf) -> Leaf:
         return (-self.learning_rate if self.flip_sign else self.learning_rate) * g
@@ -86,16 +83,16 @@ class ScaleBySign(AbstractStateless):
     Its derivative is 0.
     """
 
-    def _update(
+    def _stage(
         self, updates: Updates, state: None, params: Params, count: Count, **extras: Any
-    ) -> tuple[Updates, None]:
-        return leafwise(self._rule)(updates), state
+    ) -> Stage:
+        return Stage(self._rule)
 
     def _rule(self, g: Leaf) -> Leaf:
         return jnp.sign(g)
 
 
-class Stateless(AbstractStateless):
+class Stateless(AbstractTransform):
     """A plain function as a transformation without a state.
 
     - `fn`: `fn(updates, params) -> updates` on whole trees; `params` is `None` if the update was
@@ -104,6 +101,9 @@ class Stateless(AbstractStateless):
     """
 
     fn: Callable[[Updates, Params], Updates] = eqx.field(static=True)
+
+    def _init(self, params: Params) -> None:
+        return None
 
     def _update(
         self, updates: Updates, state: None, params: Params, count: Count, **extras: Any

@@ -1,0 +1,1 @@
+"""Benchmarks against optax, as ratios of medians from interleaved rounds in one process."""
