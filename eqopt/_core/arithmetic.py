@@ -48,14 +48,16 @@ def bias_correction(decay: Any, count: Count) -> Float[Array, ""]:
     Computed as `-expm1(count * log1p(decay - 1))`, which does not cancel as `decay` nears 1. The
     result has the dtype of `decay`.
     """
-    return -jnp.expm1(count * jnp.log1p(decay - 1))
+    decay = jnp.asarray(decay)
+    return -jnp.expm1(count.astype(decay.dtype) * jnp.log1p(decay - 1))
 
 
 @bias_correction.defjvp
 def _bias_correction_jvp(primals, tangents):
     (decay, count), (d_decay, _) = primals, tangents
     # Through the power: finite at decay = 0, where the derivative of the logarithm is not.
-    slope = -count * jnp.power(decay, (count - 1).astype(jnp.result_type(decay)))
+    t = count.astype(jnp.result_type(decay))
+    slope = -t * jnp.power(decay, t - 1)
     return bias_correction(decay, count), slope * d_decay
 
 

@@ -170,7 +170,8 @@ def _apply_stages(
         update, *new = out if isinstance(out, tuple) else (out,)
         states += new
     if apply and param is not None:
-        update = (widen(param) + widen(update)).astype(param.dtype)
+        dtype = real_dtype(param, update)
+        update = (widen(param, dtype) + widen(update, dtype)).astype(param.dtype)
     return update, *states
 
 
@@ -179,7 +180,7 @@ def _apply_rule(static: Static, numbers: Sequence[Any], leaves: Sequence[Any]) -
     dtype = real_dtype(*leaves)
     owner, scalars = jax.tree.unflatten(treedef, [_as_scalar(x, dtype) for x in numbers])
     arguments = (owner, *scalars) if is_method else scalars
-    out = function(*arguments, *(widen(leaf) for leaf in leaves))
+    out = function(*arguments, *(widen(leaf, dtype) for leaf in leaves))
     if isinstance(out, tuple):
         return tuple(x.astype(leaf.dtype) for x, leaf in zip(out, leaves, strict=False))
     return out.astype(leaves[0].dtype)

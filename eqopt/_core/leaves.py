@@ -66,12 +66,17 @@ def accumulator_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
 def real_dtype(*leaves: Any) -> np.dtype:
     """The real dtype in which leaves are computed: float32, or float64 where one is."""
-    return jnp.finfo(jnp.promote_types(jnp.result_type(*leaves), jnp.float32)).dtype
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.finfo(jnp.result_type(*leaves, jnp.float32)).dtype
 
 
-def widen(x: Array) -> Array:
-    """The leaf in at least float32; float64 and complex stay what they are."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+def widen(x: Array, real: np.dtype | None = None) -> Array:
+    """The leaf in the dtype in which it is computed: `real`, its own `real_dtype` if `None`, or
+    the complex dtype that goes with it."""
+    real = real_dtype(x.dtype) if real is None else real
+    if jnp.iscomplexobj(x):
+        return x.astype(jnp.complex128 if real == jnp.float64 else jnp.complex64)
+    return x.astype(real)
 
 
 def cast_like(tree: PyTree, like: PyTree) -> PyTree:

@@ -69,7 +69,7 @@ _INT32_MAX = 2**31 - 1
 def fraction(count: Real[Array, "*counts"], steps: Any) -> Float[Array, "*counts"]:
     """`count / steps` in [0, 1]; 1 where `steps` is a traced 0."""
     steps = jnp.asarray(steps, jnp.result_type(float))
-    done = jnp.clip(count / jnp.where(steps > 0, steps, 1), 0, 1)
+    done = jnp.clip(count.astype(steps.dtype) / jnp.where(steps > 0, steps, 1), 0, 1)
     return jnp.where(steps > 0, done, 1.0)
 
 
