@@ -6,7 +6,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,10 @@ class AbstractSchedule(Schedule):
     - `steps`: the length after which the schedule stays at its last value; `None` without an end.
     """
 
-    steps: AbstractVar[Any]  # a number, a scalar array or None; a field or a property
+    if TYPE_CHECKING:  # not a field: it would be the first argument of every schedule
+        steps = cast(Any, None)
+    else:
+        steps: AbstractVar[Any]  # a number, a scalar array or None; a field or a property
 
     @abstractmethod
     def _value(self, count: Real[Array, "*counts"]) -> Array:

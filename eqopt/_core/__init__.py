@@ -1,0 +1,1 @@
+"""What a transformation is, and the seams that all share."""

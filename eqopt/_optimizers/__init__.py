@@ -1,0 +1,1 @@
+"""Named optimizers: recipes made of the primitives."""

@@ -1,0 +1,1 @@
+"""The primitive transformations, by purpose."""
