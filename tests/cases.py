@@ -77,6 +77,11 @@ def inverse_decay(count):
     return 0.3 / (1.0 + count)
 
 
+def linear_in_full_precision(count):
+    """optax's schedule without the float32 that it computes in from an int32 count."""
+    return optax.linear_schedule(0.1, 0.01, 4)(jnp.asarray(count, float))
+
+
 TRANSFORMS: dict[str, Transform] = {
     "Identity": Transform(eqopt.Identity(), lambda: optax.identity()),
     "SetToZero": Transform(eqopt.SetToZero(), lambda: optax.set_to_zero(), smooth=False),
@@ -115,7 +120,9 @@ TRANSFORMS: dict[str, Transform] = {
     ),
     "Project": Transform(eqopt.Project(projections.L2Ball(0.9))),
     "FromOptax": Transform(
-        eqopt.FromOptax(optax.adam(0.1)), lambda: optax.adam(0.1), pickles=False
+        eqopt.FromOptax(optax.adam(0.1, eps=1e-3)),  # optax's 1e-8 is 0 in float16
+        lambda: optax.adam(0.1, eps=1e-3),
+        pickles=False,
     ),
     "SGD": Transform(eqopt.SGD(0.1), lambda: optax.sgd(0.1)),
     "SGD[momentum]": Transform(eqopt.SGD(0.1, 0.8), lambda: optax.sgd(0.1, 0.8)),
@@ -127,7 +134,7 @@ TRANSFORMS: dict[str, Transform] = {
     ),
     "Adam[schedule]": Transform(
         eqopt.Adam(schedules.Linear(0.1, 0.01, steps=4), 0.8, 0.9, 1e-2, 1e-2),
-        lambda: optax.adam(optax.linear_schedule(0.1, 0.01, 4), 0.8, 0.9, 1e-2, 1e-2),
+        lambda: optax.adam(linear_in_full_precision, 0.8, 0.9, 1e-2, 1e-2),
     ),
     "AdamW": Transform(
         eqopt.AdamW(0.1, 0.8, 0.9, 1e-2, 1e-2, 0.1),

@@ -1,6 +1,8 @@
 """The whole suite runs with run-time type checks and on 8 simulated devices."""
 
+import importlib
 import os
+import pkgutil
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 " + os.environ.get(
     "XLA_FLAGS", ""
@@ -9,7 +11,10 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 " + os.envir
 from jaxtyping import install_import_hook
 
 with install_import_hook("eqopt", "beartype.beartype"):
-    import eqopt  # noqa: F401 - imported here so that the hook sees it
+    import eqopt
+
+    for module in pkgutil.walk_packages(eqopt.__path__, "eqopt."):
+        importlib.import_module(module.name)
 
 import jax
 import pytest

@@ -9,15 +9,17 @@ import jax
 import jax.numpy as jnp
 
 from .boundary import check_state_type, snake_case
+from .component import Component
+from .hyperparam import own_numbers
 from .leafwise import check_same_paths
 from .leaves import paths_and_leaves
 from .optimizer import AbstractOptimizer
 from .schedule import AbstractSchedule
-from .transform import AbstractTransform, Member, State, own_numbers
+from .transform import AbstractTransform, Member, State
 from .types import OptState
 
 Found = TypeVar("Found")
-Optim = TypeVar("Optim", bound=AbstractTransform)
+Optim = TypeVar("Optim", bound=Component)
 
 
 def find(state: OptState, kind: type[Found]) -> Found:
@@ -76,6 +78,9 @@ def hyperparameters(optim: AbstractTransform, state: OptState) -> dict[str, Any]
     A key is the name given to the member in its chain, else optax's name for it, and the field:
     `"adamw.learning_rate"`, `"clip_by_global_norm.max_norm"`; members of one name are told apart
     by `[0]`, `[1]`. Schedules are evaluated at the state's count. Traceable.
+
+    - `optim`: the transformation.
+    - `state`: its state.
     """
     check_state_type(optim, state, State)
     return dict(_listed("", [Member(None, optim, state.inner, state.count)]))
@@ -107,7 +112,10 @@ def optax_name(transform: AbstractTransform) -> str:
 
 def dynamic(optim: Optim) -> Optim:
     """The same optimizer with every number an array of JAX: new values don't recompile, and
-    `eqx.filter_grad` sees them."""
+    `eqx.filter_grad` sees them.
+
+    - `optim`: a transformation, a schedule or a projection.
+    """
 
     def array(x: Any) -> Any:
         if isinstance(x, bool) or not isinstance(x, int | float):

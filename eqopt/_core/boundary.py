@@ -56,18 +56,6 @@ def check_selectors(transform: "AbstractTransform", params: PyTree) -> None:
                 raise ValueError(f"`{type(member).__name__}({name}=...)` {why}")
 
 
-def check_scalars(transform: "AbstractTransform") -> None:
-    """Batched hyperparameters belong under `filter_vmap`."""
-    from .transform import own_numbers  # below it in the same floor
-
-    for name, value in own_numbers(transform).items():
-        if getattr(value, "ndim", 0):
-            raise ValueError(
-                f"`{type(transform).__name__}({name}=...)` must be a scalar where it is used; got "
-                f"shape {value.shape}. Use batched hyperparameters under `eqx.filter_vmap`."
-            )
-
-
 def check_state_type(transform: "AbstractTransform", state: Any, wanted: type) -> None:
     """The state is what `init` returned, not the parameters and not another member's state."""
     if not isinstance(state, wanted):
@@ -172,6 +160,11 @@ def check_state(
                 f"`{name}`: `state` and `updates` must match; `state` has shape "
                 f"{jnp.shape(found)} at `{paths_and_leaves(state)[i][0]}`, these `updates` need "
                 f"{right.shape}."
+            )
+        if jnp.iscomplexobj(found) != jnp.issubdtype(right.dtype, jnp.complexfloating):
+            raise ValueError(
+                f"`{name}`: `state` and `updates` must match; `state` is {jnp.result_type(found)} "
+                f"at `{paths_and_leaves(state)[i][0]}`, these `updates` need {right.dtype}."
             )
     if len(_checked) >= 1024:
         _checked.clear()

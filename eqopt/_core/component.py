@@ -111,6 +111,8 @@ def _printable(value: Any) -> Any:
         if jnp.issubdtype(value.dtype, jax.dtypes.extended):
             return value
         return _Text(f"Array({np.asarray(value).item():.8g})")
+    if type(value) is tuple:
+        return tuple(map(_printable, value))
     if isinstance(value, np.dtype):
         return _Text(value.name)
     return value

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .component import Component, Converter
+from .component import Component, Converter, converter_of
 
 
 class Schedule(Component):
@@ -135,3 +135,23 @@ PositiveNumber: TypeAlias = Annotated[_Numeric, Range(gt=0, schedules=False)]
 """A number above 0, no schedule."""
 NonNegativeNumber: TypeAlias = Annotated[_Numeric, Range(ge=0, schedules=False)]
 """A number of at least 0, no schedule."""
+
+
+def own_numbers(component: Component) -> dict[str, Any]:
+    """The hyperparameters among a component's own fields, by name; `None`s left out."""
+    return {
+        field.name: value
+        for field in dataclasses.fields(component)
+        if isinstance(converter_of(field.type), Range)
+        and (value := getattr(component, field.name)) is not None
+    }
+
+
+def check_scalars(component: Component) -> None:
+    """Batched hyperparameters belong under `filter_vmap`."""
+    for name, value in own_numbers(component).items():
+        if getattr(value, "ndim", 0):
+            raise ValueError(
+                f"`{type(component).__name__}({name}=...)` must be a scalar where it is used; got "
+                f"shape {value.shape}. Use batched hyperparameters under `eqx.filter_vmap`."
+            )

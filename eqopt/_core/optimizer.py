@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from . import boundary
+from .hyperparam import check_scalars
 from .transform import AbstractTransform, Member
 from .types import Count, Params, Updates
 
@@ -21,7 +21,7 @@ class AbstractOptimizer(AbstractTransform):
 
     def _at(self, count: Count) -> AbstractTransform:
         """The recipe as it is: the members of its chain look up their own schedules."""
-        boundary.check_scalars(self)
+        check_scalars(self)
         return self
 
     def _init(self, params: Params) -> Any:

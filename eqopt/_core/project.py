@@ -44,7 +44,7 @@ class Project(AbstractTransform):
     def project(self, params: Params) -> Params:
         """The parameters, the selected ones projected."""
         chosen, rest = split(self.where, params, params)
-        return eqx.combine(self.projection._project(chosen), rest)
+        return eqx.combine(self.projection._apply(chosen), rest)
 
 
 def _difference(update: Leaf, new: Leaf, old: Leaf) -> Leaf:

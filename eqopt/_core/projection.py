@@ -10,6 +10,7 @@ import wadler_lindig as wl
 from jaxtyping import PyTree
 
 from .component import Component, infix
+from .hyperparam import check_scalars
 from .leaves import trained
 
 
@@ -30,7 +31,12 @@ class AbstractProjection(Component):
         if not jax.tree.leaves(kept):
             tree = jax.tree.map(_as_float, tree)
             kept = trained(tree)
-        return eqx.combine(self._project(kept), tree)
+        return eqx.combine(self._apply(kept), tree)
+
+    def _apply(self, tree: PyTree) -> PyTree:
+        """The projection inside other projections and transformations."""
+        check_scalars(self)
+        return self._project(tree)
 
     def __rshift__(self, other: Any) -> "Sequential":
         if not isinstance(other, AbstractProjection):
@@ -60,7 +66,7 @@ class Sequential(AbstractProjection):
 
     def _project(self, tree: PyTree) -> PyTree:
         for part in self.parts:
-            tree = part._project(tree)
+            tree = part._apply(tree)
         return tree
 
     def __pdoc__(self, **kwargs: Any) -> wl.AbstractDoc:

@@ -15,7 +15,7 @@ from equinox import AbstractVar
 from jaxtyping import Array, Float, Real
 
 from .component import infix
-from .hyperparam import Range, Schedule
+from .hyperparam import Range, Schedule, check_scalars
 
 
 class AbstractSchedule(Schedule):
@@ -35,6 +35,7 @@ class AbstractSchedule(Schedule):
 
     def __call__(self, count: int | float | Real[Any, "*counts"]) -> Float[Array, "*counts"]:
         """The value at a count, or at each of an array of counts, in the default float dtype."""
+        check_scalars(self)
         count = jnp.asarray(count)
         value = jnp.asarray(self._value(jnp.maximum(count, 0)), jnp.result_type(float))
         return jnp.broadcast_to(value, count.shape)

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from . import boundary
 from .apply import apply_updates
 from .arithmetic import increment
-from .component import Component, converter_of
-from .hyperparam import Range
+from .component import Component
+from .hyperparam import check_scalars, own_numbers
 from .leaves import trained
 from .schedule import AbstractSchedule
 from .types import Count, OptState, Params, Updates
@@ -190,7 +190,7 @@ class AbstractTransform(Component):
 
     def _at(self, count: Count) -> "AbstractTransform":
         """This transformation at a count: each schedule among its fields is now its value."""
-        boundary.check_scalars(self)
+        check_scalars(self)
         values = {
             name: value(count)
             for name, value in own_numbers(self).items()
@@ -216,16 +216,6 @@ class AbstractTransform(Component):
             boundary.check_extras(self, kept, params_kept, extras)
             boundary.check_state(self, kept, params_kept, state.inner)
         return kept, params_kept, boundary.plain_extras(extras, params)
-
-
-def own_numbers(component: Component) -> dict[str, Any]:
-    """The hyperparameters among a component's own fields, by name; `None`s left out."""
-    return {
-        field.name: value
-        for field in dataclasses.fields(component)
-        if isinstance(converter_of(field.type), Range)
-        and (value := getattr(component, field.name)) is not None
-    }
 
 
 def replace_fields(module: Any, values: dict[str, Any]) -> Any:

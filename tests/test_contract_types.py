@@ -1,0 +1,371 @@
+"""Contract type check: wrong structures, shapes, kinds of numbers and swapped arguments give an
+error that names the argument, with jaxtyping's hook and without it; what is right passes."""
+
+import dataclasses
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import cases
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import trees
+
+import eqopt
+from eqopt import schedules
+from eqopt._core.boundary import keywords
+from eqopt._core.component import converter_of
+from eqopt._core.hyperparam import Range
+
+# ---- wrong arguments of updates
+
+
+PATH = "['layers'][0]['w']"
+
+
+def _change(tree, to):
+    """The tree with another leaf at `PATH`."""
+    return {**tree, "layers": [{"w": to}]}
+
+
+def _as_complex(tree):
+    return jax.tree.map(lambda x: x + 1j, tree)
+
+
+def _wrong_grads(grads):
+    """Gradients that don't fit the parameters, each with the path where."""
+    w = grads["layers"][0]["w"]
+    return {
+        "a leaf too many": ({**grads, "z": w}, "['z']"),
+        "another container": ({**grads, "layers": {"w": w}}, "['layers']['w']"),
+        "another shape": (_change(grads, w[:2]), PATH),
+        "another rank": (_change(grads, w[0]), PATH),
+        "complex": (_change(grads, w + 1j), PATH),
+    }
+
+
+def _misuses(name):
+    """Wrong calls of one transform: what is wrong, the call, and the words of its error."""
+    case = cases.TRANSFORMS[name]
+    optim, params = case.optim, trees.params()
+    grads, state = trees.grads(params, 0), case.optim.init(params)
+    label = type(optim).__name__
+
+    def update(grads=grads, state=state, params=params):
+        return lambda: optim(grads, state, params, **case.extras(params, grads))
+
+    def step(grads=grads, state=state, params=params):
+        return lambda: optim.step(grads, state, params, **case.extras(params, grads))
+
+    for what, (wrong, where) in _wrong_grads(grads).items():
+        for call in (update, step):
+            yield f"updates: {what}", call(grads=wrong), (label, "`updates`", "`params`", where)
+    complex_params = _change(params, params["layers"][0]["w"] + 1j)
+    yield "params: complex", update(params=complex_params), (label, "`params`", PATH)
+    for what, wrong in {
+        "the parameters": params,
+        "the inner state": state.inner,
+        "nothing": None,
+        "the optimizer": optim,
+    }.items():
+        for call in (update, step):
+            yield f"state: {what}", call(state=wrong), (label, "`state`")
+    yield "params: the state", update(params=state), (label, "`params`")
+    yield "updates and state swapped", update(grads=state, state=grads), (label, "`state`")
+    yield "all turned round", update(state, params, grads), (label, "`state`")
+    yield "eval_params: swapped", lambda: optim.eval_params(params, state), (label, "`state`")
+    another = _trace_of(params)
+    yield "state: another transform's", update(state=another), (label, "`state`")
+    for what, wrong, path in _wrong_states(optim, params):
+        yield f"state: {what}", update(state=wrong), (label, "`state`", path)
+        if "params" not in keywords(optim)[0]:
+            call = update(state=wrong, params=None)
+            yield f"state: {what}, no params", call, (label, "`state`", path)
+
+
+def _trace_of(params):
+    """A state that none of the cases has."""
+    return (eqopt.Trace(0.5) >> eqopt.ScaleByAdam() >> eqopt.Trace(0.5)).init(params)
+
+
+def _wrong_states(optim, params):
+    """States of other parameters, for transforms that have one, with the path of the difference."""
+    if not any(eqx.is_inexact_array(x) for x in jax.tree.leaves(optim.init(params))):
+        return
+    yield "of another shape", optim.init(_change(params, jnp.ones((2, 3)))), PATH
+    yield "of a part", optim.init({**params, "layers": []}), PATH
+    yield "of complex parameters", optim.init(_change(params, jnp.ones((4, 3), complex))), PATH
+
+
+def _found_wrong(name):
+    """What is not right about the errors of one transform's wrong calls."""
+    for what, call, words in _misuses(name):
+        try:
+            call()
+        except (TypeError, ValueError) as error:
+            if missing := [word for word in words if word not in str(error)]:
+                yield f"{name}: {what}: the error does not name {missing}: {error}"
+        else:
+            yield f"{name}: {what}: no error"
+
+
+def _hooked(module):
+    """Whether jaxtyping's hook checks a module."""
+    return "jaxtyping" in type(module.__spec__.loader).__module__
+
+
+@pytest.mark.parametrize("name", cases.TRANSFORMS)
+def test_wrong_arguments(name):
+    """Updates, states and parameters that don't fit, or are given in each other's place, raise
+    before anything is computed and are named."""
+    assert not list(_found_wrong(name))
+
+
+@pytest.mark.slow
+def test_wrong_arguments_without_the_hook():
+    """The same where eqopt is imported without run-time type checks, in another process."""
+    program = (
+        "import test_contract_types as t; assert not t._hooked(t.eqopt);"
+        "wrong = [w for name in t.cases.TRANSFORMS for w in t._found_wrong(name)];"
+        "wrong += [w for cls, field in t.FIELDS.values() for w in t._accepted(cls, field)];"
+        "print(*wrong, sep='\\n'); raise SystemExit(bool(wrong))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parent,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_every_module_is_checked():
+    """The suite runs with jaxtyping's hook on every module of eqopt."""
+    root = Path(eqopt.__file__).parent
+    files = [file.relative_to(root.parent).with_suffix("") for file in root.rglob("*.py")]
+    names = [".".join(file.parts).removesuffix(".__init__") for file in files]
+    assert "eqopt._core.transform" in names
+    assert not [name for name in names if not _hooked(importlib.import_module(name))]
+
+
+# ---- what is needed, and keywords
+
+
+@pytest.mark.parametrize("name", cases.TRANSFORMS)
+def test_parameters_that_are_needed(name):
+    """An update without `params` raises and names who needs them; without need it works."""
+    case = cases.TRANSFORMS[name]
+    params = trees.params()
+    grads, state = trees.grads(params, 0), case.optim.init(params)
+    extras = case.extras(params, grads)
+    needs, _ = keywords(case.optim)
+    if "params" in needs:
+        with pytest.raises(TypeError, match=f"`{needs['params']}` needs `params`"):
+            case.optim(grads, state, **extras)
+    else:
+        with_params, _ = case.optim(grads, state, params, **extras)
+        trees.assert_equal(case.optim(grads, state, **extras)[0], with_params)
+    for keyword in sorted(set(needs) - {"params"}):
+        given = {key: value for key, value in extras.items() if key != keyword}
+        with pytest.raises(TypeError, match=f"`{needs[keyword]}` needs `{keyword}`"):
+            case.optim(grads, state, params, **given)
+
+
+@pytest.mark.parametrize("name", cases.TRANSFORMS)
+def test_keywords(name):
+    """`value`, `grad` and `value_fn` are always accepted; a keyword that nobody knows raises and
+    is named, unless a member takes all."""
+    case = cases.TRANSFORMS[name]
+    params = trees.params()
+    grads, state = trees.grads(params, 0), case.optim.init(params)
+    extras = case.extras(params, grads)
+    known = {"value": 1.5, "grad": grads, "value_fn": eqopt.global_norm, **extras}
+    for call in (case.optim, case.optim.update, case.optim.step):
+        found, _ = call(grads, state, params, **known)
+        if not extras:
+            trees.assert_equal(found, call(grads, state, params)[0])
+        if keywords(case.optim)[1] is None:
+            call(grads, state, params, **extras, learning_rat=0.1)
+            continue
+        with pytest.raises(TypeError, match="`learning_rat`") as caught:
+            call(grads, state, params, **extras, learning_rat=0.1)
+        assert type(case.optim).__name__ in str(caught.value)
+
+
+# ---- what is right passes
+
+
+@pytest.mark.parametrize("name", cases.TRANSFORMS)
+def test_tracers_shapes_and_none_pass(name):
+    """Abstract values, tracers and trees with `None` are as good as arrays."""
+    case = cases.TRANSFORMS[name]
+    params = {"w": trees.params(), "frozen": None}
+    grads = {"w": trees.grads(params["w"], 0), "frozen": None}
+    state = case.optim.init(params)
+
+    def update(grads, state, params):
+        return case.optim(grads, state, params, **case.extras(params, grads))
+
+    updates, after = update(grads, state, params)
+    traced = jax.make_jaxpr(update)(grads, state, params)
+    assert len(traced.out_avals) == len(jax.tree.leaves((updates, after)))
+    structs = jax.eval_shape(update, *jax.eval_shape(lambda *args: args, grads, state, params))
+    trees.assert_same_type(structs, (updates, after))
+
+
+def _batched_one_by_one(optim):
+    """The optimizer with two values in place of one of its numbers, for each."""
+    numbers, treedef = jax.tree.flatten(eqopt.dynamic(optim))
+    for i, number in enumerate(numbers):
+        two = jnp.stack([number, number])
+        yield jax.tree.unflatten(treedef, [*numbers[:i], two, *numbers[i + 1 :]])
+
+
+@pytest.mark.parametrize("name", cases.TRANSFORMS)
+def test_batched_numbers(name):
+    """Batched hyperparameters pass under `eqx.filter_vmap`; outside each of them raises an error
+    that names class and argument."""
+    case = cases.TRANSFORMS[name]
+    params = trees.params()
+    grads = trees.grads(params, 0)
+
+    def update(optim):
+        return optim(grads, optim.init(params), params, **case.extras(params, grads))[0]
+
+    for optim in _batched_one_by_one(case.optim):
+        axes = jax.tree.map(lambda x: 0 if x.ndim else None, optim)
+        found = eqx.filter_eval_shape(eqx.filter_vmap(update, in_axes=(axes,)), optim)
+        assert all(x.shape[0] == 2 for x in jax.tree.leaves(found))
+        with pytest.raises((TypeError, ValueError)) as caught:
+            update(optim)
+        assert re.search(r"`\w+\(\w+=\.\.\.\)`.*`eqx\.filter_vmap`", str(caught.value)), optim
+
+
+# ---- construction
+
+
+def _instances():
+    """One instance of each class in the table."""
+    tables = [case.optim for case in cases.TRANSFORMS.values()]
+    tables += [case.schedule for case in cases.SCHEDULES.values()]
+    tables += [case.projection for case in cases.PROJECTIONS.values()]
+    return {type(instance): instance for instance in tables}
+
+
+INSTANCES = _instances()
+FIELDS = {
+    f"{cls.__module__}.{cls.__name__}.{field.name}": (cls, field)
+    for cls in INSTANCES
+    for field in dataclasses.fields(cls)
+    if isinstance(converter_of(field.type), Range)
+}
+
+
+def _build(cls, name, value):
+    """The instance of the table with another value in one field."""
+    instance = INSTANCES[cls]
+    fields = {field.name: getattr(instance, field.name) for field in dataclasses.fields(cls)}
+    return cls(**{**fields, name: value})
+
+
+def _plain_function(count):
+    return 0.1
+
+
+def _wrong_types():
+    return [
+        True,
+        "0.1",
+        _plain_function,
+        jnp.sin,
+        [0.1],
+        (0.1,),
+        {"a": 0.1},
+        1j,
+        object(),
+        eqopt.Adam,
+        np.bool_(True),
+        np.ones(2),
+        jnp.ones((1,)),
+        jnp.asarray(True),
+        jnp.asarray(1j),
+    ]
+
+
+def _wrong_values(bounds):
+    """Numbers that the bounds forbid, as Python and NumPy scalars; NaN is always one."""
+    wrong = [float("nan")]
+    if bounds.ge is not None:
+        wrong += [bounds.ge - 1, bounds.ge - 1e-3, float("-inf")]
+    if bounds.gt is not None:
+        wrong += [bounds.gt, float(bounds.gt), bounds.gt - 1]
+    if bounds.lt is not None:
+        wrong += [bounds.lt, float(bounds.lt), bounds.lt + 0.5, float("inf")]
+    if bounds.le is not None:
+        wrong += [bounds.le + 1, bounds.le + 1e-3, float("inf")]
+    return wrong + [np.float32(x) for x in wrong] + [np.asarray(x) for x in wrong[:2]]
+
+
+def _accepted(cls, field):
+    """What is not right about the errors of one field's wrong values."""
+    bounds = converter_of(field.type)
+    label = f"`{cls.__name__}({field.name}=...)` must "
+    forbidden = [(value, TypeError, "be a") for value in _wrong_types()]
+    if not bounds.schedules:
+        forbidden.append((schedules.Constant(0.1), TypeError, "be a"))
+    if type(None) not in getattr(field.type, "__args__", ()):
+        forbidden.append((None, TypeError, "be a"))
+    forbidden += [(value, ValueError, bounds.rule) for value in _wrong_values(bounds)]
+    for value, kind, rule in forbidden:
+        shown = repr(value.item() if isinstance(value, np.generic) else value)
+        if isinstance(value, jax.Array | np.ndarray | np.bool_):
+            shown = "" if kind is ValueError else f"shape {np.shape(value)}"
+        try:
+            _build(cls, field.name, value)
+        except kind as error:
+            words = (label, rule, shown)
+            if missing := [word for word in words if word not in str(error)]:
+                yield f"{label}{value!r}: the error does not name {missing}: {error}"
+        except Exception as error:
+            yield f"{label}{value!r}: {type(error).__name__}, not {kind.__name__}: {error}"
+        else:
+            yield f"{label}{value!r}: no error"
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_wrong_values_at_construction(field):
+    """A value of a wrong type, or out of the field's range, raises at construction; the error
+    names class, argument, rule and value."""
+    assert not list(_accepted(*FIELDS[field]))
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_right_values_at_construction(field):
+    """A number of Python or NumPy, a scalar array, a tracer and, where they make sense, a schedule
+    are taken, and kept as what they are."""
+    cls, field = FIELDS[field]
+    value = getattr(INSTANCES[cls], field.name)
+    number = 0.5 if not isinstance(value, int | float) else value
+    assert getattr(_build(cls, field.name, number), field.name) is number
+    for given in (np.float32(number), np.asarray(number), jnp.asarray(number)):
+        kept = getattr(_build(cls, field.name, given), field.name)
+        assert isinstance(kept, jax.Array) and kept.shape == () and kept == given
+    jax.eval_shape(lambda x: getattr(_build(cls, field.name, x), field.name), number)
+    if converter_of(field.type).schedules:
+        schedule = schedules.Linear(number, number, steps=3)
+        assert getattr(_build(cls, field.name, schedule), field.name) is schedule
+
+
+def test_functions_are_told_where_they_belong():
+    """A plain function in the place of a schedule is answered with `FromFunction`."""
+    with pytest.raises(
+        TypeError, match=r"`SGD\(learning_rate=...\)`.*`eqopt.schedules.FromFunction"
+    ):
+        eqopt.SGD(_plain_function)

@@ -1,0 +1,254 @@
+"""Trajectories in float64 against plain NumPy that follows the papers line by line.
+
+The references import nothing from eqopt. Each is a function of the step t = 1, 2, ..., the
+gradient g, the parameters p (flat vectors) and a dict that it remembers things in; it returns what
+is added to the parameters. Numbers in the comments are those of the paper's lines or equations.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import eqopt
+from eqopt import schedules, select
+
+STEPS = 10
+SIZE = 6  # a vector of 2 and a matrix of 2 x 2
+IS_MATRIX = np.arange(SIZE) >= 2
+
+
+def tree(flat):
+    """The flat vector as a tree."""
+    return {"b": jnp.asarray(flat[:2]), "w": jnp.asarray(flat[2:].reshape(2, 2))}
+
+
+def flat(tree):
+    """The tree as a flat vector."""
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def problem(is_complex):
+    """Parameters and gradients: signs change, the fifth gradient is 0, the eighth 1e3, and the
+    first has an element that is 0."""
+    rng = np.random.default_rng(0)
+    params = rng.normal(size=SIZE)
+    grads = rng.normal(size=(STEPS, SIZE))
+    if is_complex:
+        params = params + 1j * rng.normal(size=SIZE)
+        grads = grads + 1j * rng.normal(size=(STEPS, SIZE))
+    grads[0, 3] = 0.0
+    grads[4] = 0.0
+    grads[7] = 1e3 * np.sign(grads[7].real)
+    return params, grads
+
+
+def test_the_gradients_are_hard_enough():
+    """In every element the sign changes."""
+    for is_complex in (False, True):
+        _, grads = problem(is_complex)
+        assert np.all(np.min(grads.real, axis=0) < 0)
+        assert np.all(np.max(grads.real, axis=0) > 0)
+
+
+def descent(rate, direction):
+    """What a method adds to the parameters, from the direction that it takes."""
+    return lambda t, g, p, memory: -rate(t) * direction(t, g, p, memory)
+
+
+def constant(value):
+    """The same at every step."""
+    return lambda t: value
+
+
+def linear(start, end, steps):
+    """A line from `start` to `end`; the first step is at 0."""
+    return lambda t: start + (end - start) * min((t - 1) / steps, 1)
+
+
+def cosine(start, steps):
+    """Loshchilov and Hutter 2017, equation 5, with 0 as the smallest rate."""
+    return lambda t: start * (1 + np.cos(np.pi * min((t - 1) / steps, 1))) / 2
+
+
+def gradient(t, g, p, memory):
+    return g
+
+
+def sign(t, g, p, memory):
+    return np.where(g == 0, 0, g / np.where(g == 0, 1, np.abs(g)))
+
+
+def momentum(mu):
+    """Sutskever et al. 2013 with a learning rate of 1, and the sign turned."""
+
+    def direction(t, g, p, memory):
+        v = mu * memory.get("v", 0) - g  # (1)
+        memory["v"] = v
+        return -v  # (2)
+
+    return direction
+
+
+def nesterov(mu):
+    """Sutskever et al. 2013 with a learning rate of 1, and the sign turned.
+
+    The parameters are those at which the gradient is taken, theta + mu v.
+    """
+
+    def direction(t, g, p, memory):
+        old = memory.get("v", 0)
+        v = mu * old - g  # (3), g at theta + mu v
+        memory["v"] = v
+        # (4) theta becomes theta + v, so theta + mu v_old becomes theta + v + mu v.
+        return -(v + mu * v - mu * old)
+
+    return direction
+
+
+def adam(b1, b2, eps, eps_root=0.0):
+    """Kingma and Ba 2015, algorithm 1. Complex: the second moment is that of |g|."""
+
+    def direction(t, g, p, memory):
+        m = b1 * memory.get("m", 0) + (1 - b1) * g  # biased first moment
+        v = b2 * memory.get("v", 0) + (1 - b2) * np.abs(g) ** 2  # biased second raw moment
+        memory.update(m=m, v=v)
+        m_hat = m / (1 - b1**t)  # bias-corrected first moment
+        v_hat = v / (1 - b2**t)  # bias-corrected second raw moment
+        return m_hat / (np.sqrt(v_hat + eps_root) + eps)  # of the update, without alpha
+
+    return direction
+
+
+def nadam(b1, b2, eps, eps_root=0.0):
+    """Dozat 2016, algorithm 2, for constant mu (b1) and nu (b2); n_hat as in Adam."""
+
+    def direction(t, g, p, memory):
+        m = b1 * memory.get("m", 0) + (1 - b1) * g
+        n = b2 * memory.get("n", 0) + (1 - b2) * np.abs(g) ** 2
+        memory.update(m=m, n=n)
+        m_hat = b1 * m / (1 - b1 ** (t + 1)) + (1 - b1) * g / (1 - b1**t)
+        n_hat = n / (1 - b2**t)
+        return m_hat / (np.sqrt(n_hat + eps_root) + eps)
+
+    return direction
+
+
+def decayed(direction, decay, decays=True):
+    """Loshchilov and Hutter 2019, algorithm 2, line 12: the direction plus lambda theta, in
+    PyTorch's convention, where both are multiplied by the learning rate."""
+    return lambda t, g, p, memory: direction(t, g, p, memory) + decay * p * decays
+
+
+def independently_decayed(rate, direction, decay, decays=True):
+    """Loshchilov and Hutter 2019, algorithm 2, line 12, to the letter: only the direction is
+    multiplied by alpha, and lambda theta by the schedule's factor."""
+
+    def update(t, g, p, memory):
+        return -(rate(t) * direction(t, g, p, memory) + decay(t) * p * decays)
+
+    return update
+
+
+def clipped(bound):
+    """Each element to modulus `bound`."""
+    return lambda t, g, p, memory: g * np.minimum(1, bound / np.maximum(np.abs(g), bound))
+
+
+def clipped_by_norm(threshold):
+    """Pascanu et al. 2013, algorithm 1."""
+
+    def direction(t, g, p, memory):
+        norm = np.sqrt(np.sum(np.abs(g) ** 2))
+        if norm >= threshold:
+            g = threshold / norm * g
+        return g
+
+    return direction
+
+
+def normalised(direction, scale=1.0, eps=0.0):
+    """To length `scale`; 0 stays 0."""
+
+    def unit(t, g, p, memory):
+        u = direction(t, g, p, memory)
+        norm = np.sqrt(np.sum(np.abs(u) ** 2))
+        return scale * u / (norm + eps) if norm > 0 else u
+
+    return unit
+
+
+RATE = constant(0.1)
+ADAM = (0.8, 0.95, 1e-3, 1e-2)  # b1, b2, eps, eps_root
+LINEAR = schedules.Linear(0.1, 0.02, steps=6)
+COSINE = schedules.CosineDecay(0.05, steps=8)
+
+# name: the transform, and the reference of what it returns.
+TRAJECTORIES = {
+    "Trace": (eqopt.Trace(0.9), momentum(0.9)),
+    "Trace[nesterov]": (eqopt.Trace(0.9, nesterov=True), nesterov(0.9)),
+    "ScaleByAdam": (eqopt.ScaleByAdam(), adam(0.9, 0.999, 1e-8)),
+    "ScaleByAdam[eps_root]": (eqopt.ScaleByAdam(*ADAM), adam(*ADAM)),
+    "ScaleByAdam[nesterov]": (eqopt.ScaleByAdam(nesterov=True), nadam(0.9, 0.999, 1e-8)),
+    "AddDecayedWeights": (eqopt.AddDecayedWeights(0.1), decayed(gradient, 0.1)),
+    "AddDecayedWeights[where]": (
+        eqopt.AddDecayedWeights(0.1, select.Ndim(2)),
+        decayed(gradient, 0.1, IS_MATRIX),
+    ),
+    "Clip": (eqopt.Clip(0.5), clipped(0.5)),
+    "ClipByGlobalNorm": (eqopt.ClipByGlobalNorm(2.0), clipped_by_norm(2.0)),
+    "NormalizeByGlobalNorm": (eqopt.NormalizeByGlobalNorm(), normalised(gradient)),
+    "NormalizeByGlobalNorm[eps]": (
+        eqopt.NormalizeByGlobalNorm(2.0, 0.1),
+        normalised(gradient, 2.0, 0.1),
+    ),
+    "ScaleBySign": (eqopt.ScaleBySign(), sign),
+    "SGD": (eqopt.SGD(0.1), descent(RATE, gradient)),
+    "SGD[schedule]": (eqopt.SGD(LINEAR), descent(linear(0.1, 0.02, 6), gradient)),
+    "SGD[momentum]": (eqopt.SGD(0.1, 0.9), descent(RATE, momentum(0.9))),
+    "SGD[nesterov]": (eqopt.SGD(0.1, 0.9, nesterov=True), descent(RATE, nesterov(0.9))),
+    "Adam": (eqopt.Adam(0.1), descent(RATE, adam(0.9, 0.999, 1e-8))),
+    "Adam[schedule]": (eqopt.Adam(LINEAR, *ADAM), descent(linear(0.1, 0.02, 6), adam(*ADAM))),
+    "AdamW": (
+        eqopt.AdamW(0.1, weight_decay=0.1),
+        descent(RATE, decayed(adam(0.9, 0.999, 1e-8), 0.1)),
+    ),
+    "AdamW[where]": (
+        eqopt.AdamW(0.1, *ADAM, 0.1, select.Matrices()),
+        descent(RATE, decayed(adam(*ADAM), 0.1, IS_MATRIX)),
+    ),
+    "AdamW[independent]": (
+        eqopt.AdamW(LINEAR, *ADAM, COSINE, select.Matrices(), independent_decay=True),
+        independently_decayed(linear(0.1, 0.02, 6), adam(*ADAM), cosine(0.05, 8), IS_MATRIX),
+    ),
+    "NAdam": (eqopt.NAdam(0.1), descent(RATE, nadam(0.9, 0.999, 1e-8))),
+    "NAdam[eps_root]": (eqopt.NAdam(0.1, *ADAM), descent(RATE, nadam(*ADAM))),
+    "NAdamW": (
+        eqopt.NAdamW(0.1, *ADAM, 0.1, select.Matrices()),
+        descent(RATE, decayed(nadam(*ADAM), 0.1, IS_MATRIX)),
+    ),
+    "NAdamW[independent]": (
+        eqopt.NAdamW(LINEAR, *ADAM, COSINE, independent_decay=True),
+        independently_decayed(linear(0.1, 0.02, 6), nadam(*ADAM), cosine(0.05, 8)),
+    ),
+    "normalised Adam": (
+        eqopt.ScaleByAdam() >> eqopt.NormalizeByGlobalNorm() >> eqopt.ScaleByLearningRate(0.1),
+        descent(RATE, normalised(adam(0.9, 0.999, 1e-8))),
+    ),
+}
+
+
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+@pytest.mark.parametrize("optim, reference", TRAJECTORIES.values(), ids=TRAJECTORIES.keys())
+def test_trajectory(optim, reference, is_complex, x64):
+    """Ten updates, and the parameters after each, agree with the paper to 1e-12."""
+    wanted, grads = problem(is_complex)
+    params, memory = tree(wanted), {}
+    state = optim.init(params)
+    for t, g in enumerate(grads, start=1):
+        update = reference(t, g, wanted, memory)
+        wanted = wanted + update
+        updates, _ = optim(tree(g), state, params)
+        params, state = optim.step(tree(g), state, params)
+        np.testing.assert_allclose(flat(updates), update, rtol=1e-12, atol=0, err_msg=f"step {t}")
+        np.testing.assert_allclose(flat(params), wanted, rtol=1e-12, atol=0, err_msg=f"step {t}")
