@@ -214,6 +214,7 @@ def test_case_B6_state_types_are_constant(name, dtype, x64):
     given = params = trees.params(jnp.dtype(dtype))
     grads = trees.grads(params, 0)
     first = state = jax.eval_shape(case.optim.init, params)
+    assert not any(x.weak_type for x in jax.tree.leaves(first))
     for _ in range(STEPS):
         updates, params, state = jax.eval_shape(
             jitted, case.optim, grads, state, params, jnp.float32(1.5)

@@ -25,8 +25,8 @@ def double(carry):
     return jax.tree.map(lambda x: 2 * x, carry)
 
 
-@pytest.mark.parametrize("true", [True, np.True_, jnp.array(True)])
-@pytest.mark.parametrize("false", [False, np.False_, jnp.array(False)])
+@pytest.mark.parametrize("true", [True, jnp.array(True)])
+@pytest.mark.parametrize("false", [False, jnp.array(False)])
 def test_concrete(true, false):
     """A concrete predicate decides in Python: `fn` runs or doesn't, and the carry itself comes
     back."""

@@ -1,5 +1,6 @@
 """Looking into optimizers and their states: find, replace, list hyperparameters."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -10,12 +11,12 @@ import jax.numpy as jnp
 
 from .boundary import check_state_type, snake_case
 from .component import Component
-from .hyperparam import own_numbers
+from .hyperparam import own_numbers, takes_schedule
 from .leafwise import check_same_paths
 from .leaves import paths_and_leaves
 from .optimizer import AbstractOptimizer
 from .schedule import AbstractSchedule
-from .transform import AbstractTransform, Member, State
+from .transform import AbstractTransform, Member, State, replace_fields
 from .types import OptState
 
 Found = TypeVar("Found")
@@ -53,6 +54,9 @@ def replace(state: OptState, kind: type[Any], **fields: Any) -> OptState:
         if not hasattr(old, name):
             raise ValueError(f"`replace({name}=...)` must be a field of `{kind.__name__}`.")
         _check_like(f"`replace({name}=...)`", value, getattr(old, name))
+    fields = {
+        name: jax.tree.map(_as_typed, value, getattr(old, name)) for name, value in fields.items()
+    }
     names = list(fields)
     return eqx.tree_at(
         lambda s: [getattr(find(s, kind), name) for name in names],
@@ -60,6 +64,11 @@ def replace(state: OptState, kind: type[Any], **fields: Any) -> OptState:
         [fields[name] for name in names],
         is_leaf=lambda x: x is None,
     )
+
+
+def _as_typed(new: Any, old: Any) -> Any:
+    """A number or NumPy array as an array of the old one's type."""
+    return jnp.asarray(new, old.dtype) if isinstance(old, jax.Array) else new
 
 
 def _check_like(label: str, new: Any, old: Any) -> None:
@@ -117,9 +126,27 @@ def dynamic(optim: Optim) -> Optim:
     - `optim`: a transformation, a schedule or a projection.
     """
 
-    def array(x: Any) -> Any:
-        if isinstance(x, bool) or not isinstance(x, int | float):
-            return x
-        return jnp.asarray(x, jnp.result_type(float) if isinstance(x, float) else jnp.int32)
+    numbers = own_numbers(optim)
+    values = {
+        field.name: _array(value, field.name in numbers and takes_schedule(field.type))
+        for field in dataclasses.fields(optim)
+        if not field.metadata.get("static", False)
+        for value in [getattr(optim, field.name)]
+    }
+    return replace_fields(optim, values)
 
-    return jax.tree.map(array, optim)
+
+def _array(x: Any, as_float: bool = False) -> Any:
+    """A number, or what holds numbers, as arrays of a fixed type; lengths and counts stay ints."""
+    if isinstance(x, bool | str):
+        return x
+    if isinstance(x, int | float):
+        is_float = as_float or isinstance(x, float)
+        return jnp.asarray(x, jnp.result_type(float) if is_float else jnp.int32)
+    if isinstance(x, jax.Array):
+        return jax.lax.convert_element_type(x, x.dtype) if x.weak_type else x
+    if isinstance(x, Component):
+        return dynamic(x)
+    if jax.tree_util.all_leaves([x]):
+        return x
+    return jax.tree.map(_array, x, is_leaf=lambda y: isinstance(y, Component))

@@ -57,7 +57,8 @@ def _bias_correction_jvp(primals, tangents):
     (decay, count), (d_decay, _) = primals, tangents
     # Through the power: finite at decay = 0, where the derivative of the logarithm is not.
     t = count.astype(jnp.result_type(decay))
-    slope = -t * jnp.power(decay, t - 1)
+    first = count == 1  # apart: a power with both numbers 0 has no second derivative
+    slope = -t * jnp.where(first, 1, jnp.power(decay, jnp.where(first, 1, t - 1)))
     return bias_correction(decay, count), slope * d_decay
 
 
@@ -70,3 +71,9 @@ def safe_divide(numerator: Any, denominator: Any) -> Array:
     """`numerator / denominator`, and 0 (with derivative 0) where the denominator is 0."""
     zero = denominator == 0
     return jnp.where(zero, 0, numerator / jnp.where(zero, 1, denominator))
+
+
+def safe_power(base: Array, exponent: Any) -> Array:
+    """`base**exponent` for a positive exponent, with derivative 0 where the base is 0."""
+    positive = base > 0
+    return jnp.where(positive, jnp.where(positive, base, 1) ** exponent, 0)

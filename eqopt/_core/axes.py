@@ -48,6 +48,8 @@ _MATRIX = Axes(out=(0,), in_=(1,))
 
 def _layer_axes(layer: Any, name: str, ndim: int) -> Axes:
     """The axes of one array of a known layer, before stacking is counted in."""
+    if ndim == 0:
+        return Axes()
     if isinstance(layer, eqx.nn.Conv | eqx.nn.ConvTranspose):
         spatial = tuple(range(2, 2 + layer.num_spatial_dims))
         kernel = Axes(out=(0,), in_=(1,), spatial=spatial)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from .hyperparam import check_scalars
 from .leafwise import check_same_paths
 from .leaves import is_abstract, paths_and_leaves, select_leaves
 from .selector import AbstractSelector
@@ -20,7 +21,8 @@ _ALWAYS = frozenset({"value", "grad", "value_fn"})  # accepted everywhere, used 
 
 
 def walk(transform: "AbstractTransform") -> Iterator["AbstractTransform"]:
-    """A transformation and all inside it."""
+    """A transformation and all inside it, their numbers checked to be scalars."""
+    check_scalars(transform)
     yield transform
     for member in transform._members(None, None):
         yield from walk(member.transform)

@@ -110,7 +110,7 @@ def _printable(value: Any) -> Any:
     if isinstance(value, jax.Array) and value.ndim == 0 and not isinstance(value, Tracer):
         if jnp.issubdtype(value.dtype, jax.dtypes.extended):
             return value
-        return _Text(f"Array({np.asarray(value).item():.8g})")
+        return _Text(f"Array({np.asarray(value)[()]})")
     if type(value) is tuple:
         return tuple(map(_printable, value))
     if isinstance(value, np.dtype):

@@ -109,13 +109,17 @@ class Range(Converter):
             if self.schedules
             else ("a number or a scalar array")
         )
-        functions = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
         hint = (
             " Wrap the function: `eqopt.schedules.FromFunction(fn)`."
-            if self.schedules and isinstance(value, functions)
+            if self.schedules and is_function(value)
             else ""
         )
         return f"{label} must be {wanted}; got {value!r}.{hint}"
+
+
+def is_function(x: Any) -> bool:
+    """Whether something is a plain function or method, not a module that can be called."""
+    return isinstance(x, types.FunctionType | types.BuiltinFunctionType | types.MethodType)
 
 
 _Numeric: TypeAlias = int | float | Float[Array, ""] | Int[Array, ""]
@@ -145,6 +149,12 @@ def own_numbers(component: Component) -> dict[str, Any]:
         if isinstance(converter_of(field.type), Range)
         and (value := getattr(component, field.name)) is not None
     }
+
+
+def takes_schedule(annotation: Any) -> bool:
+    """Whether an annotated field is a hyperparameter for which a schedule may stand."""
+    rule = converter_of(annotation)
+    return isinstance(rule, Range) and rule.schedules
 
 
 def check_scalars(component: Component) -> None:

@@ -189,7 +189,8 @@ def _apply_rule(static: Static, numbers: Sequence[Any], leaves: Sequence[Any]) -
 def _as_scalar(x: Any, dtype: Any) -> Any:
     """A number in the leaf's real dtype; counts and what is no number stay what they are."""
     real = jnp.issubdtype(x.dtype, jnp.floating) and x.ndim == 0
-    return x.astype(dtype) if real or x.weak_type else x
+    number = x.weak_type and jnp.issubdtype(x.dtype, jnp.number)
+    return x.astype(dtype) if real or number else x
 
 
 def _unpack(rule: Callable[..., Any], scalars: tuple[Any, ...]) -> tuple[Static, list[Any]]:

@@ -15,7 +15,7 @@ from equinox import AbstractVar
 from jaxtyping import Array, Float, Real
 
 from .component import infix
-from .hyperparam import Range, Schedule, check_scalars
+from .hyperparam import Range, Schedule, check_scalars, is_function
 
 
 class AbstractSchedule(Schedule):
@@ -42,8 +42,11 @@ class AbstractSchedule(Schedule):
 
     def __rshift__(self, other: "AbstractSchedule") -> "Sequential":
         if not isinstance(other, AbstractSchedule):
-            return NotImplemented
+            return _refuse_function(other)
         return Sequential(*_phases(self), *_phases(other))
+
+    def __rrshift__(self, other: Any) -> "Sequential":
+        return _refuse_function(other)
 
     def __add__(self, other: Any) -> "Sum":
         return Sum(self, _term("+", other))
@@ -67,9 +70,6 @@ class AbstractSchedule(Schedule):
         return Sum(_term("-", other), -self)
 
 
-_INT32_MAX = 2**31 - 1
-
-
 def fraction(count: Real[Array, "*counts"], steps: Any) -> Float[Array, "*counts"]:
     """`count / steps` in [0, 1]; 1 where `steps` is a traced 0."""
     steps = jnp.asarray(steps, jnp.result_type(float))
@@ -86,10 +86,27 @@ def interpolate(start: Any, end: Any, weight: Float[Array, "*counts"]) -> Array:
     return value + jax.lax.stop_gradient(inside - value)
 
 
+def _refuse_function(other: Any) -> Any:
+    """The answer to `>>` with what is no schedule."""
+    if is_function(other):
+        raise TypeError(
+            f"`>>` with a schedule must have a schedule on the other side; got {other!r}. Wrap the "
+            "function: `eqopt.schedules.FromFunction(fn)`."
+        )
+    return NotImplemented
+
+
 def _term(operator: str, other: Any) -> Any:
     if isinstance(other, AbstractSchedule):
         return other
-    return Range(schedules=False).convert(f"The operand of `{operator}` with a schedule", other)
+    return Range().convert(f"The operand of `{operator}` with a schedule", other)
+
+
+def total(lengths: Sequence[Any]) -> Any:
+    """The sum of lengths: a number if all are, else a float array, which does not overflow."""
+    if all(isinstance(steps, int | float) for steps in lengths):
+        return sum(lengths)
+    return sum(jnp.asarray(steps, float) for steps in lengths)
 
 
 def _evaluate(term: Any, count: Array) -> Array:
@@ -179,36 +196,29 @@ class Sequential(AbstractSchedule):
     @property
     def steps(self) -> Any:
         """The sum of the phases' lengths; `None` if the last has no end."""
-        total = 0
-        for phase in self.phases:
-            if phase.steps is None:
-                return None
-            total = total + phase.steps
-        return total
+        lengths = [phase.steps for phase in self.phases]
+        return None if lengths[-1] is None else total(lengths)
 
     def _value(self, count: Array) -> Array:
-        boundaries, total = [], 0
-        for phase in self.phases[:-1]:
-            total = total + phase.steps
-            boundaries.append(total)
-        return joined(self.phases, boundaries, count)
+        return joined(self.phases, [phase.steps for phase in self.phases[:-1]], count)
 
     def __pdoc__(self, **kwargs: Any) -> wl.AbstractDoc:
         return infix(">>", self.phases, **kwargs)
 
 
-def joined(schedules: Sequence[AbstractSchedule], boundaries: Sequence[Any], count: Array) -> Array:
-    """The value of the schedule that is active at `count`; each begins at 0 at its boundary.
+def joined(schedules: Sequence[AbstractSchedule], lengths: Sequence[Any], count: Array) -> Array:
+    """The value of the schedule that is active at `count`, each for its length, the last for ever.
 
-    An inactive schedule is evaluated at the nearest end of its own span, so that it never sees a
-    count outside it.
+    Each begins at its own zero. One that is not active is evaluated at the nearest end of its own
+    span, so that it never sees a count outside it. No lengths are summed, so none overflows.
+
+    - `lengths`: those of all schedules but the last.
     """
-    # Python integers beyond int32 don't go into JAX.
-    boundaries = [float(b) if isinstance(b, int) and b > _INT32_MAX else b for b in boundaries]
-    value = schedules[0](count if not boundaries else jnp.minimum(count, boundaries[0]))
-    for i, schedule in enumerate(schedules[1:]):
-        own = jnp.maximum(count - boundaries[i], 0)
-        if i + 1 < len(boundaries):
-            own = jnp.minimum(own, jnp.maximum(boundaries[i + 1] - boundaries[i], 0))
-        value = jnp.where(count >= boundaries[i], schedule(own), value)
+    value, reached = jnp.zeros(()), jnp.asarray(True)
+    for i, schedule in enumerate(schedules):
+        inside = count if i == len(lengths) else jnp.minimum(count, lengths[i])
+        value = jnp.where(reached, schedule(inside), value)
+        if i < len(lengths):
+            reached = reached & (count >= lengths[i])
+            count = jnp.maximum(count - lengths[i], 0)
     return value

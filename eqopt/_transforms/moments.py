@@ -73,7 +73,7 @@ class ScaleByAdam(AbstractElementwise):
         mu = ema(mu, g, self.b1)
         nu = ema(nu, abs_sq(g), self.b2)
         if self.nesterov:
-            mean = ema(debias(mu, self.b1, t + 1), debias(g, self.b1, t), self.b1)
+            mean = ema(debias(mu, self.b1, increment(t)), debias(g, self.b1, t), self.b1)
         else:
             mean = debias(mu, self.b1, t)
         root = safe_sqrt(debias(nu, self.b2, t) + self.eps_root)

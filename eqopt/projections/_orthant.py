@@ -18,4 +18,6 @@ class NonNegative(AbstractProjection):
         return leafwise(self._rule)(tree)
 
     def _rule(self, x: RealLeaf) -> RealLeaf:
+        if jnp.iscomplexobj(x):
+            raise TypeError("`NonNegative` must be given real arrays; got a complex one.")
         return jnp.where(x > 0, x, jnp.where(x <= 0, 0, x))  # NaN stays NaN

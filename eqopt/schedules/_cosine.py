@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._core.arithmetic import safe_power
 from .._core.hyperparam import Number, PositiveNumber
 from .._core.schedule import AbstractSchedule, fraction, interpolate
 
@@ -31,4 +32,4 @@ class CosineDecay(AbstractSchedule):
 
     def _value(self, count: Array) -> Array:
         cosine = (1 + jnp.cos(jnp.pi * fraction(count, self.steps))) / 2
-        return interpolate(self.end_value, self.init_value, cosine**self.exponent)
+        return interpolate(self.end_value, self.init_value, safe_power(cosine, self.exponent))

@@ -6,8 +6,8 @@ from typing import Any
 
 from jaxtyping import Array
 
-from .._core.hyperparam import Range
-from .._core.schedule import AbstractSchedule, joined
+from .._core.hyperparam import Range, is_function
+from .._core.schedule import AbstractSchedule, joined, total
 
 
 class Join(AbstractSchedule):
@@ -33,7 +33,7 @@ class Join(AbstractSchedule):
     schedules: tuple[AbstractSchedule, ...]
     boundaries: tuple[Any, ...]
 
-    def __init__(self, schedules: Sequence[AbstractSchedule], boundaries: Sequence[Any]):
+    def __init__(self, schedules: Sequence[Any], boundaries: Sequence[Any]):
         self.schedules = tuple(schedules)
         number = Range(gt=0, schedules=False)
         self.boundaries = tuple(
@@ -43,7 +43,11 @@ class Join(AbstractSchedule):
     def __check_init__(self) -> None:
         for i, schedule in enumerate(self.schedules):
             if not isinstance(schedule, AbstractSchedule):
-                raise TypeError(f"`Join(schedules=...)[{i}]` must be a schedule; got {schedule!r}.")
+                hint = " Wrap the function: `eqopt.schedules.FromFunction(fn)`."
+                raise TypeError(
+                    f"`Join(schedules=...)[{i}]` must be a schedule; got {schedule!r}."
+                    + (hint if is_function(schedule) else "")
+                )
         if len(self.schedules) != len(self.boundaries) + 1:
             raise ValueError(
                 "`Join(boundaries=...)` must have one boundary fewer than there are schedules; got "
@@ -59,7 +63,9 @@ class Join(AbstractSchedule):
         last = self.schedules[-1].steps
         if last is None or not self.boundaries:
             return last
-        return self.boundaries[-1] + last
+        return total([self.boundaries[-1], last])
 
     def _value(self, count: Array) -> Array:
-        return joined(self.schedules, self.boundaries, count)
+        starts = (0, *self.boundaries)
+        lengths = [end - start for start, end in pairwise(starts)]
+        return joined(self.schedules, lengths, count)
