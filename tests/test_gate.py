@@ -80,9 +80,11 @@ def test_batched_carry_under_one_predicate():
 
 def test_derivative():
     """The derivative is that of the side taken, finite also where the other side's is not."""
-    slope = jax.jit(jax.grad(lambda x, p: gate(p, jnp.sqrt, x), argnums=0))
-    assert slope(0.0, False) == 1.0
-    assert slope(4.0, True) == 0.25
+    slope = jax.grad(lambda x, p: gate(p, jnp.sqrt, x), argnums=0)
+    x, take = jnp.array([0.0, 4.0]), jnp.array([False, True])
+    for transformed in (slope, jax.jit(slope)):
+        assert [float(transformed(a, p)) for a, p in zip(x, take, strict=True)] == [1.0, 0.25]
+    np.testing.assert_array_equal(jax.vmap(slope)(x, take), [1.0, 0.25])
 
 
 def accumulate(emit, grads, total, state, params, *, optim, in_carry):

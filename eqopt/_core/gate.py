@@ -45,4 +45,5 @@ def _varying_like(fn: Callable[[Any], Any], carry: Any) -> Any:
 
 def _varying(x: Any) -> frozenset[str]:
     aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
-    return frozenset(getattr(aval, "vma", None) or ())
+    manual = getattr(aval, "manual_axis_type", None)
+    return frozenset(() if manual is None else manual.varying)
