@@ -24,8 +24,7 @@ class Transform(NamedTuple):
     - `complex`: whether complex parameters are allowed.
     - `zero`: whether zero gradients give exactly zero updates (of parameters that are zero, where
       weights decay).
-    - `smooth`: whether derivatives agree with finite differences at generic points; False for
-      piecewise-constant rules, whose derivative is 0.
+    - `smooth`: False for piecewise-constant rules, whose derivative is 0.
     - `pickles`: False for what holds closures.
     - `extras`: the keywords of an update, from the parameters and the gradients.
     """
@@ -120,8 +119,10 @@ TRANSFORMS: dict[str, Transform] = {
     ),
     "Project": Transform(eqopt.Project(projections.L2Ball(0.9))),
     "FromOptax": Transform(
-        eqopt.FromOptax(optax.adam(0.1, eps=1e-3)),  # optax's 1e-8 is 0 in float16
-        lambda: optax.adam(0.1, eps=1e-3),
+        eqopt.FromOptax(
+            optax.adam(0.1, eps=1e-3, eps_root=1e-3)
+        ),  # optax's own eps are 0 or round to it
+        lambda: optax.adam(0.1, eps=1e-3, eps_root=1e-3),
         pickles=False,
     ),
     "SGD": Transform(eqopt.SGD(0.1), lambda: optax.sgd(0.1)),

@@ -45,6 +45,7 @@ def with_numbers(table):
     return [name for name, case in table.items() if jax.tree.leaves(case[0])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", with_numbers(cases.TRANSFORMS))
 def test_transforms(name):
     """Some parameter after one of a few steps, or one to evaluate with, changes."""

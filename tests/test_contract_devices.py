@@ -39,12 +39,14 @@ def step_of(name):
 @cache
 def plain(name):
     """The parameters and the state after three eager steps on one device."""
-    p = params()
-    state = cases.TRANSFORMS[name].optim.init(p)
-    for t, taken in enumerate(TAKEN):
-        if taken:
-            p, state = step_of(name)(trees.grads(params(), t), state, p)
-    return p, state
+    with jax.set_mesh(None):
+        p = params()
+        state = cases.TRANSFORMS[name].optim.init(p)
+        for t, taken in enumerate(TAKEN):
+            if taken:
+                p, state = step_of(name)(trees.grads(params(), t), state, p)
+        assert p["s"].sharding.num_devices == 1
+        return p, state
 
 
 def scanned(name, p, state, grads, taken):

@@ -123,6 +123,7 @@ def test_eager_and_jit_agree(name):
     assert step.calls == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases.TRANSFORMS)
 def test_filter_jit_agrees(name):
     """Eager and `eqx.filter_jit` agree when all numbers are arrays; three steps are traced once,
@@ -164,6 +165,7 @@ def test_constants_agree(name):
         trees.assert_close(run(jitted, scheduled(case.optim)), eager, **CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_NUMBERS)
 def test_numbers_agree_however_given(name):
     """Python numbers, arrays and schedules give the same to 2e-7: eager steps have no other

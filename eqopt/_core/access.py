@@ -13,7 +13,7 @@ from .boundary import check_state_type, snake_case
 from .component import Component
 from .hyperparam import own_numbers, takes_schedule
 from .leafwise import check_same_paths
-from .leaves import paths_and_leaves
+from .leaves import paths_and_leaves, plain
 from .optimizer import AbstractOptimizer
 from .schedule import AbstractSchedule
 from .transform import AbstractTransform, Member, State, replace_fields
@@ -144,7 +144,7 @@ def _array(x: Any, as_float: bool = False) -> Any:
         is_float = as_float or isinstance(x, float)
         return jnp.asarray(x, jnp.result_type(float) if is_float else jnp.int32)
     if isinstance(x, jax.Array):
-        return jax.lax.convert_element_type(x, x.dtype) if x.weak_type else x
+        return plain(x)
     if isinstance(x, Component):
         return dynamic(x)
     if jax.tree_util.all_leaves([x]):

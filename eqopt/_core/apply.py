@@ -3,12 +3,12 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from .leafwise import leafwise
-from .leaves import paths_and_leaves, select_leaves, trained
+from .boundary import match_params
+from .leafwise import check_same_paths, leafwise
+from .leaves import trained
 from .types import Leaf, Params, Updates
 
 
@@ -18,11 +18,12 @@ def _add(param: Leaf, update: Leaf) -> Leaf:
 
 def apply_updates(params: Params, updates: Updates) -> Params:
     """`params + updates`, added in the wider of the two dtypes and rounded once to the
-    parameter's. Leaves without an update, or that are no float arrays, stay as they are."""
-    kept, changes = trained(params), trained(updates)
-    if jax.tree.structure(kept) != jax.tree.structure(changes):
-        wanted = {path for path, _ in paths_and_leaves(changes)}
-        kept = select_leaves(kept, [path in wanted for path, _ in paths_and_leaves(kept)])
+    parameter's. Leaves without an update, or that are no float arrays, stay as they are.
+
+    **Raises** `ValueError` if the updates don't match the parameters.
+    """
+    changes = trained(updates)
+    kept = match_params("apply_updates", changes, trained(params))
     return eqx.combine(leafwise(_add)(kept, changes), params)
 
 
@@ -36,6 +37,7 @@ def incremental_update(new: Params, old: Params, step_size: Any) -> Params:
 
     - `step_size`: the weight of `new`, in [0, 1].
     """
+    check_same_paths("`incremental_update`: `new`", trained(new), "`old`", trained(old))
     mixed = leafwise(_mix, jnp.asarray(step_size, float))(trained(new), trained(old))
     return eqx.combine(mixed, new)
 
@@ -53,5 +55,6 @@ def periodic_update(
     - `steps`: the number of updates so far.
     - `update_period`: positive.
     """
+    check_same_paths("`periodic_update`: `new`", trained(new), "`old`", trained(old))
     take = jnp.asarray(steps) % update_period == 0
     return eqx.combine(leafwise(_pick, take)(trained(new), trained(old)), new)

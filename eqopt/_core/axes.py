@@ -118,7 +118,10 @@ def _decide(nodes: Iterable[Any]) -> Iterable[Axes]:
             continue
         for path, leaf in jax.tree_util.tree_flatten_with_path(node)[0]:
             if is_trained(leaf):
-                yield _stack(_layer_axes(node, _leaf_name(path), leaf.ndim), leaf.ndim)
+                if len(path) > 1:  # not the layer's own array, such as a low-rank weight
+                    yield _array_axes(leaf)
+                else:
+                    yield _stack(_layer_axes(node, _leaf_name(path), leaf.ndim), leaf.ndim)
 
 
 def axes(tree: PyTree, rules: AxesRules = ()) -> PyTree:

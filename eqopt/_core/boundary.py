@@ -67,9 +67,8 @@ def check_state_type(transform: "AbstractTransform", state: Any, wanted: type) -
         )
 
 
-def match_params(transform: "AbstractTransform", updates: PyTree, params: PyTree) -> PyTree:
+def match_params(name: str, updates: PyTree, params: PyTree) -> PyTree:
     """The parameters that have an update, in the structure of `params`."""
-    name = type(transform).__name__
     new, old = jax.tree.leaves(updates), jax.tree.leaves(params)
     if jax.tree.structure(updates) != jax.tree.structure(params):
         wanted = {path for path, _ in paths_and_leaves(updates)}
@@ -89,6 +88,28 @@ def match_params(transform: "AbstractTransform", updates: PyTree, params: PyTree
                 f"{jax.typeof(u).str_short()}, `params` {jax.typeof(p).str_short()}."
             )
     return params
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float | complex)
+
+
+def _has_numbers(tree: PyTree) -> bool:
+    return any(map(_is_number, jax.tree.leaves(tree)))
+
+
+def check_numbers(name: str, updates: PyTree, params: PyTree) -> None:
+    """A Python number is no update of a parameter."""
+    numbers = {
+        path for path, x in paths_and_leaves(updates) if isinstance(x, int | float | complex)
+    }
+    if wrong := [
+        path for path, _ in (paths_and_leaves(params) if numbers else []) if path in numbers
+    ]:
+        raise TypeError(
+            f"`{name}`: `updates` must be arrays where `params` are; got a Python number at "
+            f"`{wrong[0]}`."
+        )
 
 
 def keywords(transform: "AbstractTransform") -> tuple[dict[str, str], frozenset[str] | None]:
@@ -137,7 +158,7 @@ def plain_extras(extras: dict[str, Any], params: PyTree) -> dict[str, Any]:
     return plain
 
 
-_checked: dict[Any, None] = {}  # what has been found right, so that it is checked once
+_checked: set[int] = set()  # hashes of what was found right; they keep nothing alive
 
 
 def check_state(
@@ -145,7 +166,7 @@ def check_state(
 ) -> None:
     """The state has the leaves, and the shapes, that `init` gives for these updates."""
     like = updates if params is None else params
-    key = _signature(transform, like, state)
+    key = hash(_signature(transform, like, state))
     if key in _checked:
         return
     wanted = _expected_state(transform, like)
@@ -155,6 +176,11 @@ def check_state(
             check_same_paths("`state`", state, "the state for these `updates`", wanted)
         except ValueError as error:
             raise ValueError(f"`{name}`: {error} {_where_none(updates)}".rstrip()) from None
+        if path := _first_other_node(state, wanted, ""):
+            raise ValueError(
+                f"`{name}`: `state` must be what its `init` returned; its structure differs at "
+                f"`{path}`."
+            )
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(wanted), strict=True)
     for i, (found, right) in enumerate(pairs):
         if jnp.shape(found) != right.shape:
@@ -170,7 +196,7 @@ def check_state(
             )
     if len(_checked) >= 1024:
         _checked.clear()
-    _checked[key] = None
+    _checked.add(key)
 
 
 def _expected_state(transform: "AbstractTransform", like: PyTree) -> Any:
@@ -183,13 +209,35 @@ def _expected_state(transform: "AbstractTransform", like: PyTree) -> Any:
     found = []
 
     def run() -> None:
-        found.append(transform._initial_state(structs).inner)
+        state = transform._initial_state(structs).inner
+        found.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state))
 
     try:
         jax.eval_shape(run)
         return found[0]
     except (TypeError, AttributeError):
         return jax.eval_shape(lambda tree: transform._initial_state(tree).inner, structs)
+
+
+def _first_other_node(a: Any, b: Any, path: str) -> str | None:
+    """The path of the first node at which two states are of different types; what is static in
+    them may differ, and an empty part of the parameters may be `None`."""
+    empty = not jax.tree.leaves((a, b))
+    if type(a) is not type(b) and not jax.tree_util.all_leaves([a, b]):
+        tolerable = empty and not isinstance(a, tuple) and not isinstance(b, tuple)
+        return None if tolerable else path or "."
+    below = [
+        jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x, node=node: x is not node)[0]
+        for node in (a, b)
+    ]
+    if jax.tree_util.all_leaves([a]) or a is None:
+        return None
+    if len(below[0]) != len(below[1]):
+        return path or "."
+    for (key, x), (_, y) in zip(*below, strict=True):
+        if found := _first_other_node(x, y, path + jax.tree_util.keystr(key)):
+            return found
+    return None
 
 
 def _signature(*trees: PyTree) -> Any:

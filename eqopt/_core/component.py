@@ -7,6 +7,7 @@ and an error names class, argument, rule and value.
 
 import dataclasses
 import inspect
+import types
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, get_args, get_origin
@@ -58,10 +59,15 @@ class Component(eqx.Module):
         for name, annotation in inspect.get_annotations(cls).items():
             converter = converter_of(annotation)
             default = cls.__dict__.get(name, dataclasses.MISSING)
-            if converter is None or isinstance(default, dataclasses.Field):
+            if converter is None:
                 continue
             label = f"`{cls.__name__}({name}=...)`"
             convert = partial(_convert, converter, label, _optional(annotation))
+            if isinstance(default, dataclasses.Field):
+                default.metadata = types.MappingProxyType(
+                    {**default.metadata, "converter": convert}
+                )
+                continue
             given = {} if default is dataclasses.MISSING else {"default": default}
             setattr(cls, name, eqx.field(converter=convert, **given))
 

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .leaves import cast_like
+from .leafwise import like_updates
 from .transform import AbstractTransform
 from .types import Count, Params, Updates
 
@@ -56,9 +56,12 @@ class FromOptax(AbstractTransform):
         self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
     ) -> tuple[Updates, Any]:
         extras = extras if self._takes is None else {}
+        if params is not None:  # optax compares structures, with their static parts
+            params = jax.tree.unflatten(jax.tree.structure(updates), jax.tree.leaves(params))
         new, new_state = self.tx.update(updates, state, params, **extras)
+        new = like_updates("FromOptax", new, updates)
         same = jax.tree.structure(new_state) == jax.tree.structure(state)
-        return cast_like(new, updates), jax.tree.map(_like, new_state, state) if same else new_state
+        return new, jax.tree.map(_like, new_state, state) if same else new_state
 
 
 def _takes_extras(update: Callable[..., Any]) -> bool:
@@ -72,7 +75,7 @@ def _is_inexact(x: Any) -> bool:
 
 def _plain(x: Any) -> Any:
     """A number or array as an array of a fixed type, keys and others as they are."""
-    if isinstance(x, int | float) or (isinstance(x, jax.Array) and x.weak_type):
+    if isinstance(x, int | float) or getattr(x, "weak_type", False):
         x = jnp.asarray(x)
         return jax.lax.convert_element_type(x, x.dtype)
     return x

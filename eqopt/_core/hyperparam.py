@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, DTypeLike, Float, Int
 
 from .component import Component, Converter, converter_of
 
@@ -102,6 +102,8 @@ class Range(Converter):
     def _check(self, label: str, value: int | float) -> None:
         if not self.holds(value):
             raise ValueError(f"{label} must {self.rule}; got {value!r}.")
+        if self.lt is not None and not jax.config.jax_enable_x64 and np.float32(value) >= self.lt:
+            raise ValueError(f"{label} must {self.rule} in float32 too; got {value!r}.")
 
     def _wrong_type(self, label: str, value: Any) -> str:
         wanted = (
@@ -139,6 +141,21 @@ PositiveNumber: TypeAlias = Annotated[_Numeric, Range(gt=0, schedules=False)]
 """A number above 0, no schedule."""
 NonNegativeNumber: TypeAlias = Annotated[_Numeric, Range(ge=0, schedules=False)]
 """A number of at least 0, no schedule."""
+
+
+class _AsDtype(Converter):
+    def convert(self, label: str, value: Any) -> np.dtype:
+        try:
+            dtype = jnp.dtype(value)
+        except TypeError:
+            dtype = None
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            raise ValueError(f"{label} must be a real floating dtype; got {value!r}.")
+        return dtype
+
+
+FloatDtype: TypeAlias = Annotated[DTypeLike, _AsDtype()]
+"""The dtype of a part of a state: float32, bfloat16, ..."""
 
 
 def own_numbers(component: Component) -> dict[str, Any]:

@@ -231,6 +231,26 @@ def _flatten(trees: tuple[PyTree, ...]) -> tuple[list[list[Array]], list[Any]]:
     return list(leaves), list(treedefs)
 
 
+def like_updates(name: str, new: PyTree, updates: PyTree) -> PyTree:
+    """What somebody else's function made of the updates, in their structure and dtypes.
+
+    **Raises** `ValueError` if it doesn't have their leaves and shapes.
+    """
+    if jax.tree.structure(new) != jax.tree.structure(updates):
+        check_same_paths(f"`{name}`: the result", new, "`updates`", updates)
+    leaves, treedef = jax.tree.flatten(updates)
+    cast = [
+        jnp.asarray(x, leaf.dtype) for x, leaf in zip(jax.tree.leaves(new), leaves, strict=True)
+    ]
+    for i, (x, leaf) in enumerate(zip(cast, leaves, strict=True)):
+        if x.shape != leaf.shape:
+            raise ValueError(
+                f"`{name}`: the result must be like the updates; at "
+                f"`{paths_and_leaves(updates)[i][0]}` it has shape {x.shape}, they {leaf.shape}."
+            )
+    return jax.tree.unflatten(treedef, cast)
+
+
 def check_same_paths(name_a: str, a: PyTree, name_b: str, b: PyTree) -> None:
     """Raises `ValueError` with the first path at which only one of two trees has a leaf.
 

@@ -1,6 +1,6 @@
 """Which leaves of a tree are trained, and trees made like them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -24,7 +24,7 @@ def is_trained(x: Any) -> bool:
 
 def plain(x: Any) -> Array:
     """An array of JAX whose type is not weak, so that types don't change between steps."""
-    if is_abstract(x) or (isinstance(x, jax.Array) and not x.weak_type):
+    if is_abstract(x) or (isinstance(x, jax.Array) and not getattr(x, "weak_type", False)):
         return x
     x = jnp.asarray(x)
     return jax.lax.convert_element_type(x, x.dtype) if x.weak_type else x
@@ -79,19 +79,9 @@ def widen(x: Array, real: np.dtype | None = None) -> Array:
     return x.astype(real)
 
 
-def cast_like(tree: PyTree, like: PyTree) -> PyTree:
-    """The leaves of `tree` in the dtypes of those of `like`."""
-    return jax.tree.map(lambda x, y: x.astype(y.dtype), tree, like)
-
-
 def select_leaves(tree: PyTree, keep: Sequence[bool]) -> PyTree:
     """The tree with `None` for the leaves, in order, that are not kept."""
     leaves, treedef = jax.tree.flatten(tree)
     return jax.tree.unflatten(
         treedef, [leaf if kept else None for leaf, kept in zip(leaves, keep, strict=True)]
     )
-
-
-def map_trained(fn: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
-    """`fn` of the trained part of a tree, put back among the leaves that are left alone."""
-    return eqx.combine(fn(trained(tree)), tree)

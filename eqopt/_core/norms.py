@@ -31,6 +31,7 @@ def global_norm(tree: PyTree) -> Float[Array, ""]:
     r"""The Euclidean norm $\sqrt{\sum |x|^2}$ over all leaves of a tree.
 
     Accumulated in at least float32 (float64 where a leaf is); 0 for a tree without leaves. Its
-    derivative at zero is 0.
+    derivative at zero is 0. In float32 the squares overflow above about 1e19 and underflow below
+    about 1e-19.
     """
     return safe_sqrt(global_squared_norm(tree))

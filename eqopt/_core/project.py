@@ -15,8 +15,8 @@ from .types import Count, Leaf, Params, Updates
 class Project(AbstractTransform):
     r"""Keeps the parameters in a set: $u \mapsto P(x + u) - x$ for parameters $x$.
 
-    `optimizer >> projection` builds it. In `step` the new parameters are projected themselves, so
-    that they are in the set also after rounding. Belongs at the end of a chain.
+    `optimizer >> projection` builds it. In `step` the new parameters are projected themselves, not
+    the update: bounds on elements hold exactly, other sets to rounding. Belongs at the end of a chain.
 
     - `projection`: the projection $P$.
     - `where`: the leaves that are projected, all if `None`; taken together as one tree.
@@ -24,6 +24,12 @@ class Project(AbstractTransform):
 
     projection: AbstractProjection
     where: Where | None = None
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.projection, AbstractProjection):
+            raise TypeError(
+                f"`Project(projection=...)` must be a projection; got {self.projection!r}."
+            )
 
     _needs: ClassVar[frozenset[str]] = frozenset({"params"})
 

@@ -103,10 +103,17 @@ def _term(operator: str, other: Any) -> Any:
 
 
 def total(lengths: Sequence[Any]) -> Any:
-    """The sum of lengths: a number if all are, else a float array, which does not overflow."""
+    """The sum of lengths: a number if all are, else an array; whole ones saturate."""
     if all(isinstance(steps, int | float) for steps in lengths):
         return sum(lengths)
-    return sum(jnp.asarray(steps, float) for steps in lengths)
+    if any(jnp.issubdtype(jnp.result_type(steps), jnp.floating) for steps in lengths):
+        return sum(jnp.asarray(steps, float) for steps in lengths)
+    largest = jnp.iinfo(jnp.int32).max
+    whole = jnp.zeros((), jnp.int32)
+    for steps in lengths:
+        steps = jnp.asarray(steps, jnp.int32)
+        whole = jnp.where(steps > largest - whole, largest, whole + steps)
+    return whole
 
 
 def _evaluate(term: Any, count: Array) -> Array:
@@ -186,6 +193,11 @@ class Sequential(AbstractSchedule):
         self.phases = phases
 
     def __check_init__(self) -> None:
+        if not self.phases:
+            raise ValueError("`Sequential(...)` must have at least one schedule.")
+        for phase in self.phases:
+            if not isinstance(phase, AbstractSchedule):
+                raise TypeError(f"`Sequential(...)` must be given schedules; got {phase!r}.")
         for phase in self.phases[:-1]:
             if phase.steps is None:
                 raise ValueError(
@@ -216,9 +228,21 @@ def joined(schedules: Sequence[AbstractSchedule], lengths: Sequence[Any], count:
     """
     value, reached = jnp.zeros(()), jnp.asarray(True)
     for i, schedule in enumerate(schedules):
-        inside = count if i == len(lengths) else jnp.minimum(count, lengths[i])
-        value = jnp.where(reached, schedule(inside), value)
-        if i < len(lengths):
-            reached = reached & (count >= lengths[i])
-            count = jnp.maximum(count - lengths[i], 0)
+        if i == len(lengths):
+            return jnp.where(reached, schedule(count), value)
+        count, length = _alike(count, lengths[i])
+        value = jnp.where(reached, schedule(jnp.minimum(count, length)), value)
+        reached = reached & (count >= length)
+        count = jnp.maximum(count - length, 0)
     return value
+
+
+def _alike(count: Array, length: Any) -> tuple[Array, Array]:
+    """A count and a length in one dtype: integers as long as both are whole."""
+    whole = jnp.issubdtype(count.dtype, jnp.integer)
+    if whole and isinstance(length, int | float) and length == int(length):
+        length = jnp.asarray(min(int(length), jnp.iinfo(count.dtype).max), count.dtype)
+    length = jnp.asarray(length)
+    if jnp.issubdtype(length.dtype, jnp.floating):
+        return count.astype(length.dtype), length
+    return count, length.astype(count.dtype)

@@ -101,6 +101,13 @@ class Bools(AbstractSelector):
         exact = dict(self.entries)
         return [self._hit(exact, path) for path, _ in paths_and_leaves(tree)]
 
+    def _unmatched(self, tree: PyTree) -> str | None:
+        try:
+            self._select(tree)
+        except ValueError as error:
+            return f"must cover every leaf. {error}"
+        return None
+
     def _hit(self, exact: dict[str, bool], path: str) -> bool:
         if path in exact:
             return exact[path]

@@ -162,6 +162,8 @@ class AbstractTransform(Component):
 
         Takes what `__call__` takes. Leaves of `params` that are not trained come back as they are.
         """
+        if params is None and grads is not None:
+            raise TypeError(f"`{type(self).__name__}.step(params=...)` must be the parameters.")
         updates, kept, extras = self._enter(grads, state, params, extras)
         with _hooks():
             new, inner = self._at(state.count)._step(
@@ -209,7 +211,9 @@ class AbstractTransform(Component):
         boundary.check_state_type(self, state, State)
         kept = trained(updates)
         if params is not None:
-            params_kept = boundary.match_params(self, kept, trained(params))
+            name, params_kept = type(self).__name__, trained(params)
+            boundary.check_numbers(name, updates, params_kept)
+            params_kept = boundary.match_params(name, kept, params_kept)
         else:
             params_kept = None
         if not _inside.get():

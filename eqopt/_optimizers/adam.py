@@ -3,10 +3,9 @@
 from typing import ClassVar
 
 import equinox as eqx
-from jaxtyping import DTypeLike
 
 from .._core.chain import Chain
-from .._core.hyperparam import Decay, NonNegative
+from .._core.hyperparam import Decay, FloatDtype, NonNegative
 from .._core.optimizer import AbstractOptimizer
 from .._core.selector import Where
 from .._core.transform import AbstractTransform
@@ -34,8 +33,8 @@ class Adam(AbstractOptimizer):
     b2: Decay = 0.999
     eps: NonNegative = 1e-8
     eps_root: NonNegative = 0.0
-    mu_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
-    accumulator_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
+    mu_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
+    accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
 
     def build(self) -> Chain:
         return Chain(_adam(self), ScaleByLearningRate(self.learning_rate))
@@ -75,8 +74,8 @@ class AdamW(AbstractOptimizer):
     weight_decay: NonNegative = 1e-4
     decay_where: Where | None = None
     independent_decay: bool = eqx.field(default=False, static=True, kw_only=True)
-    mu_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
-    accumulator_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
+    mu_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
+    accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
 
     def build(self) -> Chain:
         return Chain(_adam(self), *_decayed(self))
@@ -102,8 +101,8 @@ class NAdam(AbstractOptimizer):
     b2: Decay = 0.999
     eps: NonNegative = 1e-8
     eps_root: NonNegative = 0.0
-    mu_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
-    accumulator_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
+    mu_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
+    accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
 
     def build(self) -> Chain:
         return Chain(_adam(self, nesterov=True), ScaleByLearningRate(self.learning_rate))
@@ -137,8 +136,8 @@ class NAdamW(AbstractOptimizer):
     weight_decay: NonNegative = 1e-4
     decay_where: Where | None = None
     independent_decay: bool = eqx.field(default=False, static=True, kw_only=True)
-    mu_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
-    accumulator_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
+    mu_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
+    accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
 
     def build(self) -> Chain:
         return Chain(_adam(self, nesterov=True), *_decayed(self))

@@ -1,10 +1,9 @@
 """Stochastic gradient descent."""
 
 import equinox as eqx
-from jaxtyping import DTypeLike
 
 from .._core.chain import Chain
-from .._core.hyperparam import Decay, NonNegative
+from .._core.hyperparam import Decay, FloatDtype, NonNegative
 from .._core.optimizer import AbstractOptimizer
 from .._transforms.momentum import Trace
 from .._transforms.scaling import ScaleByLearningRate
@@ -23,7 +22,7 @@ class SGD(AbstractOptimizer):
     learning_rate: NonNegative
     momentum: Decay | None = None
     nesterov: bool = eqx.field(default=False, static=True)
-    accumulator_dtype: DTypeLike | None = eqx.field(default=None, static=True)
+    accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True)
 
     def build(self) -> Chain:
         descent = Chain(ScaleByLearningRate(self.learning_rate))

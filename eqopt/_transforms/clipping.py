@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._core.arithmetic import abs_sq, safe_sqrt
 from .._core.elementwise import AbstractStateless
 from .._core.hyperparam import NonNegative
 from .._core.leafwise import Stage
@@ -31,7 +30,7 @@ class Clip(AbstractStateless):
     def _rule(self, g: Leaf) -> Leaf:
         bound: Any = self.max_delta
         if jnp.iscomplexobj(g):
-            size = safe_sqrt(abs_sq(g))
+            size = jnp.abs(g)
             above = size > bound
             return g * jnp.where(above, bound / jnp.where(above, size, 1), 1)
         return jnp.clip(g, -bound, bound)

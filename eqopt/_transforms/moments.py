@@ -3,11 +3,11 @@
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, DTypeLike, Int
+from jaxtyping import Array, Int
 
 from .._core.arithmetic import abs_sq, debias, ema, increment, safe_sqrt
 from .._core.elementwise import AbstractElementwise
-from .._core.hyperparam import Decay, NonNegative
+from .._core.hyperparam import Decay, FloatDtype, NonNegative
 from .._core.leafwise import Stage
 from .._core.leaves import accumulator_like, zeros_like
 from .._core.types import Count, Leaf, Params, RealLeaf, Updates
@@ -47,8 +47,8 @@ class ScaleByAdam(AbstractElementwise):
     b2: Decay = 0.999
     eps: NonNegative = 1e-8
     eps_root: NonNegative = 0.0
-    mu_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
-    accumulator_dtype: DTypeLike | None = eqx.field(default=None, static=True, kw_only=True)
+    mu_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
+    accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
     nesterov: bool = eqx.field(default=False, static=True, kw_only=True)
 
     def _init(self, params: Params) -> ScaleByAdamState:

@@ -3,10 +3,9 @@
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import DTypeLike
 
 from .._core.elementwise import AbstractElementwise
-from .._core.hyperparam import Decay
+from .._core.hyperparam import Decay, FloatDtype
 from .._core.leafwise import Stage
 from .._core.leaves import zeros_like
 from .._core.types import Count, Leaf, Params, Updates
@@ -31,7 +30,7 @@ class Trace(AbstractElementwise):
 
     decay: Decay
     nesterov: bool = eqx.field(default=False, static=True)
-    accumulator_dtype: DTypeLike | None = eqx.field(default=None, static=True)
+    accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True)
 
     def _init(self, params: Params) -> TraceState:
         return TraceState(zeros_like(params, self.accumulator_dtype))

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from .._core.elementwise import AbstractStateless
 from .._core.hyperparam import Hyperparam, NonNegative
-from .._core.leafwise import Stage
-from .._core.leaves import cast_like
+from .._core.leafwise import Stage, like_updates
 from .._core.transform import AbstractTransform
 from .._core.types import Count, Leaf, Params, Updates
 
@@ -102,10 +101,14 @@ class Stateless(AbstractTransform):
 
     fn: Callable[[Updates, Params], Updates] = eqx.field(static=True)
 
+    def __check_init__(self) -> None:
+        if not callable(self.fn):
+            raise TypeError(f"`Stateless(fn=...)` must be a function; got {self.fn!r}.")
+
     def _init(self, params: Params) -> None:
         return None
 
     def _update(
         self, updates: Updates, state: None, params: Params, count: Count, **extras: Any
     ) -> tuple[Updates, None]:
-        return cast_like(self.fn(updates, params), updates), state
+        return like_updates("Stateless", self.fn(updates, params), updates), state

@@ -68,5 +68,9 @@ class FromFunction(AbstractSchedule):
     fn: Callable[[Array], Any] = eqx.field(static=True)
     steps: PositiveNumber | None = None
 
+    def __check_init__(self) -> None:
+        if not callable(self.fn):
+            raise TypeError(f"`FromFunction(fn=...)` must be a function; got {self.fn!r}.")
+
     def _value(self, count: Array) -> Array:
         return self.fn(count)

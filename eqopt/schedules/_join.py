@@ -41,6 +41,8 @@ class Join(AbstractSchedule):
         )
 
     def __check_init__(self) -> None:
+        if not self.schedules:
+            raise ValueError("`Join(schedules=...)` must have at least one schedule; got none.")
         for i, schedule in enumerate(self.schedules):
             if not isinstance(schedule, AbstractSchedule):
                 hint = " Wrap the function: `eqopt.schedules.FromFunction(fn)`."
