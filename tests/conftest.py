@@ -16,8 +16,21 @@ with install_import_hook("eqopt", "beartype.beartype"):
     for module in pkgutil.walk_packages(eqopt.__path__, "eqopt."):
         importlib.import_module(module.name)
 
+import cases
 import jax
 import pytest
+
+# Of the table, `make quick` runs these entries; the full suite runs all.
+QUICK = {"ScaleBySign", "SGD[momentum]", "Adam[schedule]", "AdamW[matrices]", "Project"}
+
+
+def pytest_collection_modifyitems(items):
+    """Marks as slow what the tests over the table do with the other entries."""
+    others = set(cases.TRANSFORMS) - QUICK
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and not others.isdisjoint(callspec.id.split("-")):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -227,7 +227,7 @@ def test_boundaries_of_join_increase(boundaries):
 
 def test_join_of_nothing():
     """There is no value without a schedule."""
-    with pytest.raises(ValueError, match="got 0 boundaries for 0 schedules"):
+    with pytest.raises(ValueError, match="must have at least one schedule"):
         Join([], [])
 
 

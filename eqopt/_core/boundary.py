@@ -90,26 +90,17 @@ def match_params(name: str, updates: PyTree, params: PyTree) -> PyTree:
     return params
 
 
-def _is_number(x: Any) -> bool:
-    return isinstance(x, int | float | complex)
-
-
-def _has_numbers(tree: PyTree) -> bool:
-    return any(map(_is_number, jax.tree.leaves(tree)))
-
-
 def check_numbers(name: str, updates: PyTree, params: PyTree) -> None:
     """A Python number is no update of a parameter."""
-    numbers = {
-        path for path, x in paths_and_leaves(updates) if isinstance(x, int | float | complex)
-    }
-    if wrong := [
-        path for path, _ in (paths_and_leaves(params) if numbers else []) if path in numbers
-    ]:
-        raise TypeError(
-            f"`{name}`: `updates` must be arrays where `params` are; got a Python number at "
-            f"`{wrong[0]}`."
-        )
+    if not any(isinstance(x, int | float | complex) for x in jax.tree.leaves(updates)):
+        return
+    trained = {path for path, _ in paths_and_leaves(params)}
+    for path, x in paths_and_leaves(updates):
+        if isinstance(x, int | float | complex) and path in trained:
+            raise TypeError(
+                f"`{name}`: `updates` must be arrays where `params` are; got the Python number "
+                f"{x!r} at `{path}`."
+            )
 
 
 def keywords(transform: "AbstractTransform") -> tuple[dict[str, str], frozenset[str] | None]:

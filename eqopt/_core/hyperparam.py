@@ -102,7 +102,8 @@ class Range(Converter):
     def _check(self, label: str, value: int | float) -> None:
         if not self.holds(value):
             raise ValueError(f"{label} must {self.rule}; got {value!r}.")
-        if self.lt is not None and not jax.config.jax_enable_x64 and np.float32(value) >= self.lt:
+        single = jnp.result_type(float) == jnp.float32
+        if self.lt is not None and single and np.float32(value) >= self.lt:
             raise ValueError(f"{label} must {self.rule} in float32 too; got {value!r}.")
 
     def _wrong_type(self, label: str, value: Any) -> str:

@@ -16,7 +16,8 @@ class Project(AbstractTransform):
     r"""Keeps the parameters in a set: $u \mapsto P(x + u) - x$ for parameters $x$.
 
     `optimizer >> projection` builds it. In `step` the new parameters are projected themselves, not
-    the update: bounds on elements hold exactly, other sets to rounding. Belongs at the end of a chain.
+    the update: bounds on elements hold exactly, other sets to rounding. Belongs at the end of a
+    chain.
 
     - `projection`: the projection $P$.
     - `where`: the leaves that are projected, all if `None`; taken together as one tree.
