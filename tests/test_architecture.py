@@ -36,7 +36,7 @@ FLOORS = {
 }
 PUBLIC_MODULES = ["", "schedules", "projections", "select", "contrib", "interop"]
 # Classes that others subclass although their names don't begin with `Abstract`.
-BASES = {"Component", "Converter", "Schedule"}
+BASES = {"Component", "AbstractConverter", "Schedule"}
 BOUNDARY = ["init", "__call__", "update", "step", "eval_params", "__rshift__", "__rrshift__"]
 
 

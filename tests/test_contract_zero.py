@@ -68,13 +68,11 @@ def test_zero_gradients(name, defaults):
     _assert_finite(_run(optim, case.extras, params, [ones, some, zeros]))
 
 
-@pytest.mark.parametrize("name", cases.TRANSFORMS)
+@pytest.mark.parametrize("name", [n for n, case in cases.TRANSFORMS.items() if case.zero])
 def test_a_step_from_zero_stays_there(name):
     """Where zero gradients give zero updates, a step leaves parameters that are zero exactly
     where they are."""
     case = cases.TRANSFORMS[name]
-    if not case.zero:
-        pytest.skip("this one moves without a gradient")
     zeros = _zeros(_params())
     state = case.optim.init(zeros)
     new, _ = case.optim.step(zeros, state, zeros, **case.extras(zeros, zeros))

@@ -1,6 +1,6 @@
 """What every public class of eqopt is: an immutable module whose fields check themselves.
 
-The annotation of a field may carry a `Converter` (see `Hyperparam` and `Where`). The value given
+The annotation of a field may carry a converter (see `Hyperparam` and `Where`). The value given
 at construction goes through it, so that the rules of a hyperparameter stand once, in its type,
 and an error names class, argument, rule and value.
 """
@@ -8,6 +8,7 @@ and an error names class, argument, rule and value.
 import dataclasses
 import inspect
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, get_args, get_origin
@@ -20,21 +21,21 @@ import wadler_lindig as wl
 from jax.core import Tracer
 
 
-class Converter:
+class AbstractConverter(ABC):
     """Annotation metadata: turns what the user gave for a field into what the field holds."""
 
+    @abstractmethod
     def convert(self, label: str, value: Any) -> Any:
         """The field's value; raises an error that starts with `label` where `value` is not
         allowed."""
-        raise NotImplementedError  # each converter is one subclass with this one method
 
 
-def converter_of(annotation: Any) -> Converter | None:
+def converter_of(annotation: Any) -> AbstractConverter | None:
     """The converter that an annotation carries, also within a union."""
     if get_origin(annotation) is eqx.AbstractVar:  # a promise, not a field
         return None
     for part in get_args(annotation):
-        if isinstance(part, Converter):
+        if isinstance(part, AbstractConverter):
             return part
         if (found := converter_of(part)) is not None:
             return found
@@ -45,7 +46,7 @@ def _optional(annotation: Any) -> bool:
     return type(None) in get_args(annotation)
 
 
-def _convert(converter: Converter, label: str, optional: bool, value: Any) -> Any:
+def _convert(converter: AbstractConverter, label: str, optional: bool, value: Any) -> Any:
     if value is None and optional:
         return None
     return converter.convert(label, value)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, Float, Int
 
-from .component import Component, Converter, converter_of
+from .component import AbstractConverter, Component, converter_of
 
 
 class Schedule(Component):
@@ -43,7 +43,7 @@ _INT32_MAX = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Range(Converter):
+class Range(AbstractConverter):
     """Metadata of a numeric field: its bounds, and whether a schedule may stand for it."""
 
     ge: int | float | None = None
@@ -144,7 +144,7 @@ NonNegativeNumber: TypeAlias = Annotated[_Numeric, Range(ge=0, schedules=False)]
 """A number of at least 0, no schedule."""
 
 
-class _AsDtype(Converter):
+class _AsDtype(AbstractConverter):
     def convert(self, label: str, value: Any) -> np.dtype:
         try:
             dtype = jnp.dtype(value)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from .component import Component, Converter
+from .component import AbstractConverter, Component
 from .leaves import is_trained, paths_and_leaves, select_leaves
 
 
@@ -139,7 +139,7 @@ def as_selector(where: Any, label: str) -> AbstractSelector:
     return Bools(tuple(entries))
 
 
-class _AsSelector(Converter):
+class _AsSelector(AbstractConverter):
     def convert(self, label: str, value: Any) -> AbstractSelector:
         return as_selector(value, label)
 
