@@ -74,6 +74,7 @@ def whole(tmp_path_factory):
     return out, *finish(start(out))
 
 
+@pytest.mark.slow
 def test_quickstart_is_accurate(whole):
     check_run(*whole)
 

@@ -80,12 +80,12 @@ def match_params(name: str, updates: PyTree, params: PyTree) -> PyTree:
             )
         params = select_leaves(params, [path in wanted for path in found])
         old = jax.tree.leaves(params)
-    for i, (u, p) in enumerate(zip(new, old, strict=True)):
-        if u.shape != p.shape or jnp.iscomplexobj(u) != jnp.iscomplexobj(p):
+    for i, (u, p) in enumerate(zip(map(jax.typeof, new), map(jax.typeof, old), strict=True)):
+        if u.shape != p.shape or (u.dtype.kind == "c") != (p.dtype.kind == "c"):
             path = paths_and_leaves(updates)[i][0]
             raise ValueError(
                 f"`{name}`: `updates` and `params` must match; at `{path}` `updates` is "
-                f"{jax.typeof(u).str_short()}, `params` {jax.typeof(p).str_short()}."
+                f"{u.str_short()}, `params` {p.str_short()}."
             )
     return params
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, PyTree
+
+_ARRAYS = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
 
 
 def is_abstract(x: Any) -> bool:
@@ -17,14 +18,12 @@ def is_abstract(x: Any) -> bool:
 
 def is_trained(x: Any) -> bool:
     """Whether a leaf is a parameter: a float or complex array, of JAX or NumPy."""
-    if is_abstract(x):
-        return jnp.issubdtype(x.dtype, jnp.inexact)
-    return eqx.is_inexact_array(x)
+    return isinstance(x, _ARRAYS) and jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 def plain(x: Any) -> Array:
     """An array of JAX whose type is not weak, so that types don't change between steps."""
-    if is_abstract(x) or (isinstance(x, jax.Array) and not getattr(x, "weak_type", False)):
+    if is_abstract(x) or (isinstance(x, jax.Array) and not jax.typeof(x).weak_type):
         return x
     x = jnp.asarray(x)
     return jax.lax.convert_element_type(x, x.dtype) if x.weak_type else x
@@ -32,7 +31,8 @@ def plain(x: Any) -> Array:
 
 def trained(tree: PyTree) -> PyTree:
     """The tree with `None` for every leaf that is not a parameter."""
-    return jax.tree.map(lambda x: plain(x) if is_trained(x) else None, tree)
+    leaves, treedef = jax.tree.flatten(tree)
+    return jax.tree.unflatten(treedef, [plain(x) if is_trained(x) else None for x in leaves])
 
 
 def paths_and_leaves(tree: PyTree) -> list[tuple[str, Any]]:
