@@ -25,11 +25,36 @@ from ._core.types import OptState as OptState, Params as Params, Updates as Upda
 from ._optimizers.adam import Adam as Adam, AdamW as AdamW, NAdam as NAdam, NAdamW as NAdamW
 from ._optimizers.sgd import SGD as SGD
 from ._transforms.clipping import Clip as Clip, ClipByGlobalNorm as ClipByGlobalNorm
+from ._transforms.factored import (
+    ScaleByFactoredRMS as ScaleByFactoredRMS,
+    ScaleByFactoredRMSState as ScaleByFactoredRMSState,
+    ScaleBySM3 as ScaleBySM3,
+    ScaleBySM3State as ScaleBySM3State,
+)
 from ._transforms.moments import (
     ScaleByAdam as ScaleByAdam,
+    ScaleByAdaMax as ScaleByAdaMax,
+    ScaleByAdaMaxState as ScaleByAdaMaxState,
     ScaleByAdamState as ScaleByAdamState,
+    ScaleByAMSGrad as ScaleByAMSGrad,
+    ScaleByAMSGradState as ScaleByAMSGradState,
+    ScaleByBelief as ScaleByBelief,
+    ScaleByBeliefState as ScaleByBeliefState,
+    ScaleByRAdam as ScaleByRAdam,
+    ScaleByRAdamState as ScaleByRAdamState,
+    ScaleByYogi as ScaleByYogi,
+    ScaleByYogiState as ScaleByYogiState,
 )
-from ._transforms.momentum import Trace as Trace, TraceState as TraceState
+from ._transforms.momentum import (
+    ScaleByAdan as ScaleByAdan,
+    ScaleByAdanState as ScaleByAdanState,
+    ScaleByNovoGrad as ScaleByNovoGrad,
+    ScaleByNovoGradState as ScaleByNovoGradState,
+    ScaleByOptimisticGradient as ScaleByOptimisticGradient,
+    ScaleByOptimisticGradientState as ScaleByOptimisticGradientState,
+    Trace as Trace,
+    TraceState as TraceState,
+)
 from ._transforms.norms import NormalizeByGlobalNorm as NormalizeByGlobalNorm
 from ._transforms.regularization import AddDecayedWeights as AddDecayedWeights
 from ._transforms.scaling import (
@@ -39,6 +64,22 @@ from ._transforms.scaling import (
     ScaleBySign as ScaleBySign,
     SetToZero as SetToZero,
     Stateless as Stateless,
+)
+from ._transforms.second_moment import (
+    ScaleByAdaDelta as ScaleByAdaDelta,
+    ScaleByAdaDeltaState as ScaleByAdaDeltaState,
+    ScaleByRMS as ScaleByRMS,
+    ScaleByRMSState as ScaleByRMSState,
+    ScaleByRSS as ScaleByRSS,
+    ScaleByRSSState as ScaleByRSSState,
+    ScaleByStdDev as ScaleByStdDev,
+    ScaleByStdDevState as ScaleByStdDevState,
+)
+from ._transforms.signs import (
+    ScaleByLion as ScaleByLion,
+    ScaleByLionState as ScaleByLionState,
+    ScaleByRProp as ScaleByRProp,
+    ScaleByRPropState as ScaleByRPropState,
 )
 
 __version__ = _version("eqopt")

@@ -1,47 +1,11 @@
-"""Trajectories in float64 against plain NumPy that follows the papers line by line.
+"""Trajectories of the first members and of their optimizers; see `trajectories.py`."""
 
-The references import nothing from eqopt. Each is a function of the step t = 1, 2, ..., the
-gradient g, the parameters p (flat vectors) and a dict that it remembers things in; it returns what
-is added to the parameters. Numbers in the comments are those of the paper's lines or equations.
-"""
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from trajectories import IS_MATRIX, check_trajectory, problem
 
 import eqopt
 from eqopt import schedules, select
-
-STEPS = 10
-SIZE = 6  # a vector of 2 and a matrix of 2 x 2
-IS_MATRIX = np.arange(SIZE) >= 2
-
-
-def tree(flat):
-    """The flat vector as a tree."""
-    return {"b": jnp.asarray(flat[:2]), "w": jnp.asarray(flat[2:].reshape(2, 2))}
-
-
-def flat(tree):
-    """The tree as a flat vector."""
-    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
-
-
-def problem(is_complex):
-    """Parameters and gradients: signs change, the fifth gradient is 0, the eighth 1e3, and the
-    first has an element that is 0."""
-    rng = np.random.default_rng(0)
-    params = rng.normal(size=SIZE)
-    grads = rng.normal(size=(STEPS, SIZE))
-    if is_complex:
-        params = params + 1j * rng.normal(size=SIZE)
-        grads = grads + 1j * rng.normal(size=(STEPS, SIZE))
-    grads[0, 3] = 0.0
-    grads[4] = 0.0
-    grads[7] = 1e3 * np.sign(grads[7].real)
-    return params, grads
-
 
 def test_the_gradients_are_hard_enough():
     """In every element the sign changes."""
@@ -241,14 +205,5 @@ TRAJECTORIES = {
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
 @pytest.mark.parametrize("optim, reference", TRAJECTORIES.values(), ids=TRAJECTORIES.keys())
 def test_trajectory(optim, reference, is_complex, x64):
-    """Ten updates, and the parameters after each, agree with the paper to 1e-12."""
-    wanted, grads = problem(is_complex)
-    params, memory = tree(wanted), {}
-    state = optim.init(params)
-    for t, g in enumerate(grads, start=1):
-        update = reference(t, g, wanted, memory)
-        wanted = wanted + update
-        updates, _ = optim(tree(g), state, params)
-        params, state = optim.step(tree(g), state, params)
-        np.testing.assert_allclose(flat(updates), update, rtol=1e-12, atol=0, err_msg=f"step {t}")
-        np.testing.assert_allclose(flat(params), wanted, rtol=1e-12, atol=0, err_msg=f"step {t}")
+    """The first members, and the named optimizers made of them."""
+    check_trajectory(optim, reference, is_complex)

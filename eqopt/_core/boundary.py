@@ -40,7 +40,8 @@ def abstractly(fn: Callable[[PyTree], Any], params: PyTree) -> Any:
 
 
 def check_params(transform: "AbstractTransform", params: PyTree, kept: PyTree) -> None:
-    """A tree with leaves but nothing to train is a mistake."""
+    """A tree with leaves but nothing to train is a mistake, and so is a complex leaf for an
+    algorithm that has no complex form."""
     if jax.tree.leaves(params) and not jax.tree.leaves(kept):
         path, leaf = paths_and_leaves(params)[0]
         raise ValueError(
@@ -48,6 +49,13 @@ def check_params(transform: "AbstractTransform", params: PyTree, kept: PyTree) -
             f"complex array; got {leaf!r} at `{path}` and no array. Python numbers are not "
             "trained: use `jnp.asarray`."
         )
+    real_only = [type(member).__name__ for member in walk(transform) if member._real_only]
+    if real_only:
+        for path, leaf in paths_and_leaves(kept):
+            if jnp.iscomplexobj(leaf):
+                raise TypeError(
+                    f"`{real_only[0]}` must be given real parameters; got {leaf.dtype} at `{path}`."
+                )
 
 
 def check_selectors(transform: "AbstractTransform", params: PyTree) -> None:
@@ -238,7 +246,7 @@ def _signature(*trees: PyTree) -> Any:
 
 def _where_none(updates: PyTree) -> str:
     nones = [
-        jax.tree_util.keystr(path)
+        jax.tree_util.keystr(path) or "."
         for path, leaf in jax.tree_util.tree_flatten_with_path(
             updates, is_leaf=lambda x: x is None
         )[0]

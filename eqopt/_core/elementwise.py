@@ -1,8 +1,10 @@
 """Transformations that are one formula on each leaf."""
 
+import dataclasses
 from abc import abstractmethod
 from typing import Any, ClassVar
 
+from .arithmetic import increment
 from .leafwise import Stage, run_stages
 from .transform import AbstractTransform
 from .types import Count, Params, Updates
@@ -45,3 +47,27 @@ class AbstractStateless(AbstractElementwise):
 
     def _init(self, params: Params) -> None:
         return None
+
+
+class AbstractRecursive(AbstractElementwise):
+    """An elementwise transformation whose rule takes the update and the fields of its state, trees
+    like the parameters, and returns the new ones: `_rule(update, *fields) -> update, *fields`.
+    """
+
+    _counts: ClassVar[bool] = False  # whether the rule is given the update's number, from 1, first
+    _reads_params: ClassVar[bool] = False  # whether the rule is given the parameter, last
+
+    @abstractmethod
+    def _rule(self, *leaves: Any) -> Any:
+        """The formula on arrays."""
+
+    def _stage(
+        self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
+    ) -> Stage:
+        return Stage(
+            self._rule,
+            scalars=(increment(count),) if self._counts else (),
+            states=tuple(getattr(state, field.name) for field in dataclasses.fields(state)),
+            new_state=type(state),
+            reads_params=self._reads_params,
+        )

@@ -136,6 +136,9 @@ Positive: TypeAlias = Annotated[_Numeric | Schedule, Range(gt=0)]
 Decay: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0, lt=1)]
 """The decay rate of a running mean: a hyperparameter in [0, 1)."""
 
+UnitInterval: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0, le=1)]
+"""A hyperparameter in [0, 1]."""
+
 Number: TypeAlias = Annotated[_Numeric, Range(schedules=False)]
 """A number or a scalar array, where a schedule makes no sense: in a schedule."""
 PositiveNumber: TypeAlias = Annotated[_Numeric, Range(gt=0, schedules=False)]

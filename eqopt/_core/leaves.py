@@ -64,6 +64,11 @@ def accumulator_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
     return jax.tree.map(lambda x: _zeros(x, dtype or real_dtype(x.dtype)), tree)
 
 
+def filled(tree: PyTree, value: Any) -> PyTree:
+    """New leaves of one value: a tree of zeros, plus `value`."""
+    return jax.tree.map(lambda x: x + jnp.asarray(value, x.dtype), tree)
+
+
 def real_dtype(*leaves: Any) -> np.dtype:
     """The real dtype in which leaves are computed: float32, or float64 where one is."""
     with jax.numpy_dtype_promotion("standard"):

@@ -70,6 +70,7 @@ class AbstractTransform(Component):
 
     _needs: ClassVar[frozenset[str]] = frozenset()  # keywords without which no update is possible
     _takes: ClassVar[frozenset[str] | None] = frozenset()  # further keywords; None is any
+    _real_only: ClassVar[bool] = False  # whether the algorithm has no complex form
     _name: ClassVar[str | None] = None  # optax's name, where it is not the class's in snake_case
 
     # ---- hooks: what a concrete class fills in

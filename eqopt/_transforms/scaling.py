@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 
+from .._core.arithmetic import sign
 from .._core.elementwise import AbstractStateless
 from .._core.hyperparam import Hyperparam, NonNegative
 from .._core.leafwise import Stage, like_updates
@@ -88,7 +88,7 @@ class ScaleBySign(AbstractStateless):
         return Stage(self._rule)
 
     def _rule(self, g: Leaf) -> Leaf:
-        return jnp.sign(g)
+        return sign(g)
 
 
 class Stateless(AbstractTransform):
