@@ -81,6 +81,11 @@ def linear_in_full_precision(count):
     return optax.linear_schedule(0.1, 0.01, 4)(jnp.asarray(count, float))
 
 
+def power_in_full_precision(count, exponent):
+    """Adafactor's decay without the float32 that optax computes it in."""
+    return 1 - (jnp.asarray(count, float) + 1) ** -exponent
+
+
 TRANSFORMS: dict[str, Transform] = {
     "Identity": Transform(eqopt.Identity(), lambda: optax.identity()),
     "SetToZero": Transform(eqopt.SetToZero(), lambda: optax.set_to_zero(), smooth=False),
@@ -101,6 +106,98 @@ TRANSFORMS: dict[str, Transform] = {
         eqopt.ScaleByAdam(0.8, 0.9, 1e-2, 1e-2, nesterov=True),
         lambda: optax.scale_by_adam(0.8, 0.9, 1e-2, 1e-2, nesterov=True),
     ),
+    "ScaleByAMSGrad": Transform(
+        eqopt.ScaleByAMSGrad(0.8, 0.9, 1e-2, 1e-2),
+        lambda: optax.scale_by_amsgrad(0.8, 0.9, 1e-2, 1e-2),
+    ),
+    "ScaleByAMSGrad[paper]": Transform(
+        eqopt.ScaleByAMSGrad(
+            0.8, 0.9, 1e-2, 1e-2, bias_correction_mu=False, bias_correction_nu=False
+        ),
+        lambda: optax.scale_by_amsgrad(
+            0.8, 0.9, 1e-2, 1e-2, bias_correction_mu=False, bias_correction_nu=False
+        ),
+    ),
+    "ScaleByAMSGrad[torch]": Transform(
+        eqopt.ScaleByAMSGrad(0.8, 0.9, 1e-2, 1e-2, max_of_corrected=False)
+    ),
+    "ScaleByAdaMax": Transform(
+        eqopt.ScaleByAdaMax(0.8, 0.9, 1e-2), lambda: optax.scale_by_adamax(0.8, 0.9, 1e-2)
+    ),
+    "ScaleByBelief": Transform(
+        eqopt.ScaleByBelief(0.8, 0.9, 1e-2, 1e-2),
+        lambda: optax.scale_by_belief(0.8, 0.9, 1e-2, 1e-2),
+    ),
+    "ScaleByBelief[nesterov]": Transform(
+        eqopt.ScaleByBelief(0.8, 0.9, 1e-2, 1e-2, nesterov=True),
+        lambda: optax.scale_by_belief(0.8, 0.9, 1e-2, 1e-2, nesterov=True),
+    ),
+    "ScaleByYogi": Transform(eqopt.ScaleByYogi(0.8, 0.9, 1e-2, 1e-2, 0.1)),
+    "ScaleByYogi[paper]": Transform(
+        eqopt.ScaleByYogi(0.8, 0.9, 1e-2, 1e-2, 0.1, bias_correction=False)
+    ),
+    "ScaleByRAdam": Transform(
+        eqopt.ScaleByRAdam(0.8, 0.9, 1e-2, 1e-2, 5.0),
+        lambda: optax.scale_by_radam(0.8, 0.9, 1e-2, 1e-2, 5.0),
+    ),
+    "ScaleByRAdam[nesterov]": Transform(
+        eqopt.ScaleByRAdam(0.8, 0.9, 1e-2, 1e-2, 5.0, nesterov=True),
+        lambda: optax.scale_by_radam(0.8, 0.9, 1e-2, 1e-2, 5.0, nesterov=True),
+    ),
+    "ScaleByOptimisticGradient": Transform(
+        eqopt.ScaleByOptimisticGradient(0.7, 0.4),
+        lambda: optax.scale_by_optimistic_gradient(0.7, 0.4),
+    ),
+    "ScaleByAdan": Transform(eqopt.ScaleByAdan(0.8, 0.7, 0.9, 1e-2, 1e-2)),
+    "ScaleByNovoGrad": Transform(
+        eqopt.ScaleByNovoGrad(0.8, 0.25, 1e-2, 1e-2, 0.1),
+        lambda: optax.scale_by_novograd(0.8, 0.25, 1e-2, 1e-2, 0.1),
+    ),
+    "ScaleByLion": Transform(
+        eqopt.ScaleByLion(0.8, 0.7), lambda: optax.scale_by_lion(0.8, 0.7), smooth=False
+    ),
+    "ScaleByLion[smooth]": Transform(
+        eqopt.ScaleByLion(0.8, 0.7, mode="smooth", smooth_beta=0.7),
+        lambda: optax.scale_by_lion(0.8, 0.7, mode="smooth", smooth_beta=0.7),
+    ),
+    "ScaleByLion[refined]": Transform(
+        eqopt.ScaleByLion(0.8, 0.7, mode="refined"),
+        lambda: optax.scale_by_lion(0.8, 0.7, mode="refined"),
+    ),
+    "ScaleByRProp": Transform(
+        eqopt.ScaleByRProp(0.1, 0.4, 1.3, 0.05, 0.15), complex=False, smooth=False
+    ),
+    "ScaleByRMS": Transform(
+        eqopt.ScaleByRMS(0.8, 1e-2, 0.1), lambda: optax.scale_by_rms(0.8, 1e-2, 0.1)
+    ),
+    "ScaleByRMS[outside]": Transform(
+        eqopt.ScaleByRMS(0.8, 1e-2, 0.1, eps_in_sqrt=False, bias_correction=True),
+        lambda: optax.scale_by_rms(0.8, 1e-2, 0.1, eps_in_sqrt=False, bias_correction=True),
+    ),
+    "ScaleByStdDev": Transform(
+        eqopt.ScaleByStdDev(0.8, 1e-2, 0.1), lambda: optax.scale_by_stddev(0.8, 1e-2, 0.1)
+    ),
+    "ScaleByStdDev[outside]": Transform(
+        eqopt.ScaleByStdDev(0.8, 1e-2, 0.1, eps_in_sqrt=False),
+        lambda: optax.scale_by_stddev(0.8, 1e-2, 0.1, eps_in_sqrt=False),
+    ),
+    "ScaleByStdDev[corrected]": Transform(
+        eqopt.ScaleByStdDev(0.8, 1e-2, 0.1, bias_correction=True),
+        lambda: optax.scale_by_stddev(0.8, 1e-2, 0.1, bias_correction=True),
+    ),
+    "ScaleByRSS": Transform(eqopt.ScaleByRSS(0.1, 1e-2), lambda: optax.scale_by_rss(0.1, 1e-2)),
+    "ScaleByAdaDelta": Transform(
+        eqopt.ScaleByAdaDelta(0.8, 1e-2), lambda: optax.scale_by_adadelta(0.8, 1e-2)
+    ),
+    "ScaleByFactoredRMS": Transform(
+        eqopt.ScaleByFactoredRMS(0.7, 0, 1e-3, min_dim_size_to_factor=2),
+        lambda: optax.scale_by_factored_rms(True, 0.7, 0, 2, 1e-3, power_in_full_precision),
+    ),
+    "ScaleByFactoredRMS[full]": Transform(
+        eqopt.ScaleByFactoredRMS(0.7, 0, 1e-3, factored=False),
+        lambda: optax.scale_by_factored_rms(False, 0.7, 0, 2, 1e-3, power_in_full_precision),
+    ),
+    "ScaleBySM3": Transform(eqopt.ScaleBySM3(0.8, 0.9, 1e-2)),
     "AddDecayedWeights": Transform(
         eqopt.AddDecayedWeights(0.1), lambda: optax.add_decayed_weights(0.1)
     ),

@@ -7,6 +7,7 @@ from trajectories import IS_MATRIX, check_trajectory, problem
 import eqopt
 from eqopt import schedules, select
 
+
 def test_the_gradients_are_hard_enough():
     """In every element the sign changes."""
     for is_complex in (False, True):

@@ -1,5 +1,6 @@
 """Rescaling by running moments of the updates: Adam and its relatives."""
 
+from functools import reduce
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -370,11 +371,30 @@ class ScaleByRAdam(AbstractMoments):
 
     def _rectification(self, t: Int[Array, ""]) -> tuple[Bool[Array, ""], Float[Array, ""]]:
         """Whether the variance is known, and the factor $r$ if it is."""
-        corrected = bias_correction(self.b2, t)
         longest = 2 / (1 - self.b2) - 1
-        length = longest - 2 * t.astype(corrected.dtype) * (1 - corrected) / corrected
+        length = self._length(t, longest)
         known = (length >= self.threshold) & (length > 4)
         length, longest = jnp.where(known, length, 5), jnp.where(known, longest, 5)
         return known, safe_sqrt(
             (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
         )
+
+    def _length(self, t: Int[Array, ""], longest: Any) -> Float[Array, ""]:
+        r"""$\rho$. In the first steps, where its two terms nearly cancel, by the series
+        $\rho = t + 2 \varphi(d) - 2 t \varphi(t d)$, with $d = -\log b_2$ and
+        $\varphi(y) = 1 / (e^y - 1) - 1 / y + 1 / 2$."""
+        corrected = bias_correction(self.b2, t)
+        t = t.astype(corrected.dtype)
+        d = -jnp.log1p(jnp.maximum(self.b2, 0.5) - 1)
+        early = (self.b2 > 0.5) & (t * d < 0.5)
+        series = t + 2 * _phi(d) - 2 * t * _phi(jnp.where(early, t * d, 0))
+        return jnp.where(early, series, longest - 2 * t * (1 - corrected) / corrected)
+
+
+# Of y, y^3, ...: the Bernoulli numbers B_2n / (2n)!.
+_PHI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
+
+
+def _phi(y: Float[Array, ""]) -> Float[Array, ""]:
+    """The first terms of $1 / (e^y - 1) - 1 / y + 1 / 2$, enough up to 1 / 2."""
+    return y * reduce(lambda total, c: total * y * y + c, reversed(_PHI), jnp.zeros_like(y))
