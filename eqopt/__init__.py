@@ -40,8 +40,6 @@ from ._transforms.moments import (
     ScaleByAMSGradState as ScaleByAMSGradState,
     ScaleByBelief as ScaleByBelief,
     ScaleByBeliefState as ScaleByBeliefState,
-    ScaleByRAdam as ScaleByRAdam,
-    ScaleByRAdamState as ScaleByRAdamState,
     ScaleByYogi as ScaleByYogi,
     ScaleByYogiState as ScaleByYogiState,
 )
@@ -56,6 +54,10 @@ from ._transforms.momentum import (
     TraceState as TraceState,
 )
 from ._transforms.norms import NormalizeByGlobalNorm as NormalizeByGlobalNorm
+from ._transforms.rectified import (
+    ScaleByRAdam as ScaleByRAdam,
+    ScaleByRAdamState as ScaleByRAdamState,
+)
 from ._transforms.regularization import AddDecayedWeights as AddDecayedWeights
 from ._transforms.scaling import (
     Identity as Identity,

@@ -16,6 +16,24 @@ ADAPTIVE = {
     "AdamW": eqopt.AdamW(0.1, weight_decay=0.0),
     "NAdam": eqopt.NAdam(0.1),
     "NAdamW": eqopt.NAdamW(0.1, weight_decay=0.0),
+    "ScaleByAMSGrad": eqopt.ScaleByAMSGrad(),
+    "ScaleByAdaMax": eqopt.ScaleByAdaMax(),
+    "ScaleByBelief": eqopt.ScaleByBelief(),
+    "ScaleByYogi": eqopt.ScaleByYogi(),
+    "ScaleByRAdam": eqopt.ScaleByRAdam(),
+    "ScaleByAdan": eqopt.ScaleByAdan(),
+    "ScaleByNovoGrad": eqopt.ScaleByNovoGrad(),
+    "ScaleByLion": eqopt.ScaleByLion(),
+    "ScaleByRMS": eqopt.ScaleByRMS(),
+    "ScaleByRMS[outside]": eqopt.ScaleByRMS(eps_in_sqrt=False),
+    "ScaleByStdDev": eqopt.ScaleByStdDev(),
+    "ScaleByStdDev[outside]": eqopt.ScaleByStdDev(eps_in_sqrt=False),
+    "ScaleByRSS": eqopt.ScaleByRSS(),
+    "ScaleByAdaDelta": eqopt.ScaleByAdaDelta(),
+    "ScaleByAdaDelta[1e-8]": eqopt.ScaleByAdaDelta(eps=1e-8),
+    "ScaleByFactoredRMS": eqopt.ScaleByFactoredRMS(),
+    "ScaleBySM3": eqopt.ScaleBySM3(),
+    "ScaleByRProp": eqopt.ScaleByRProp(0.1),
 }
 
 adaptive = pytest.mark.parametrize("optim", ADAPTIVE.values(), ids=ADAPTIVE.keys())
@@ -283,6 +301,13 @@ SLOPES = {
     "ScaleByAdam": (lambda eps_root: eqopt.ScaleByAdam(eps_root=eps_root), 1.0),
     "Adam": (lambda eps_root: eqopt.Adam(1.0, eps_root=eps_root), -1.0),
     "AdamW": (lambda eps_root: eqopt.AdamW(1.0, eps_root=eps_root), -1.0),
+    "ScaleByAMSGrad": (lambda eps_root: eqopt.ScaleByAMSGrad(eps_root=eps_root), 1.0),
+    "ScaleByYogi": (
+        lambda eps_root: eqopt.ScaleByYogi(
+            eps=1e-8, eps_root=eps_root, initial_accumulator_value=0.0
+        ),
+        1.0,
+    ),
     "NAdam": (lambda eps_root: eqopt.NAdam(1.0, eps_root=eps_root), -(1 + 0.9 / 1.9)),
     "NAdamW": (lambda eps_root: eqopt.NAdamW(1.0, eps_root=eps_root), -(1 + 0.9 / 1.9)),
 }

@@ -6,7 +6,7 @@ import doctest
 import importlib
 import io
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import ModuleType
 
@@ -156,7 +156,9 @@ def test_names_in_the_optax_table_exist():
 
 def test_readme_lists_what_exists():
     table = (ROOT / "README.md").read_text().partition("What exists now")[2]
-    listed = {cells[0].strip(): code(cells[1]) for cells in rows(table)}
+    listed = defaultdict(list)
+    for cells in rows(table):
+        listed[cells[0].partition(":")[0].strip()] += code(cells[1])
     kinds = {
         "optimizers": (eqopt, eqopt.AbstractOptimizer),
         "transforms": (eqopt, eqopt.AbstractTransform),

@@ -58,7 +58,7 @@ class AbstractRecursive(AbstractElementwise):
     _reads_params: ClassVar[bool] = False  # whether the rule is given the parameter, last
 
     @abstractmethod
-    def _rule(self, *leaves: Any) -> Any:
+    def _rule(self, *args: Any, **kwargs: Any) -> Any:
         """The formula on arrays."""
 
     def _stage(

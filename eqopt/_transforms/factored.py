@@ -48,8 +48,8 @@ class ScaleByFactoredRMS(AbstractRecursive):
     - `step_offset`: steps that $t$ is behind the number of the update, at least 0, as for
       fine-tuning; until then $t = 1$ (in optax NaN).
     - `epsilon`: $\epsilon$, at least 0.
-    - `decay`: $\beta$ itself, in [0, 1), most often a schedule, in place of $1 - t^{-c}$ (`decay_rate` and
-      `step_offset` then mean nothing); it should be 0 at the first step.
+    - `decay`: $\beta$ itself, in [0, 1), most often a schedule, in place of $1 - t^{-c}$
+      (`decay_rate` and `step_offset` then mean nothing); it should be 0 at the first step.
     - `factored`: whether to factor at all; static.
     - `min_dim_size_to_factor`: the least length of a factored axis; static.
     - `accumulator_dtype`: dtype of the state; if `None` the parameter's, but at least float32;

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 
 from .._core.arithmetic import sign
 from .._core.elementwise import AbstractStateless

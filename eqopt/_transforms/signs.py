@@ -1,6 +1,6 @@
 """Directions by the sign: Lion and RProp."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -38,9 +38,7 @@ class ScaleByLion(AbstractRecursive):
     b1: Decay = 0.9
     b2: Decay = 0.99
     mu_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
-    mode: Literal["hard", "smooth", "refined"] = eqx.field(
-        default="hard", static=True, kw_only=True
-    )
+    mode: str = eqx.field(default="hard", static=True, kw_only=True)
     smooth_beta: Positive | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self) -> None:
@@ -122,8 +120,10 @@ class ScaleByRProp(AbstractRecursive):
     ) -> tuple[RealLeaf, RealLeaf, RealLeaf]:
         new = sign(g)
         same, changed = new * old > 0, new * old < 0
-        grown = jnp.minimum(self.eta_plus * step_size, self.max_step_size)
-        shrunk = jnp.maximum(self.eta_minus * step_size, self.min_step_size)
+        smallest: Any = self.min_step_size
+        largest: Any = self.max_step_size
+        grown = jnp.minimum(self.eta_plus * step_size, largest)
+        shrunk = jnp.maximum(self.eta_minus * step_size, smallest)
         step_size = jnp.where(same, grown, jnp.where(changed, shrunk, step_size))
         new = jnp.where(changed, 0, new)
         return new * step_size, step_size, new
