@@ -68,6 +68,7 @@ class Stage:
     - `reads_params`: whether the rule is given the parameter.
     - `where`: bools, one for each leaf of the updates, if the rule applies to some only; it then
       has no states.
+    - `reads_old`: whether the new update is made of the states as they were, not as they become.
     """
 
     rule: Callable[..., Any]
@@ -76,6 +77,7 @@ class Stage:
     new_state: Callable[..., Any] = lambda: None
     reads_params: bool = False
     where: Sequence[bool] | None = None
+    reads_old: bool = False
 
 
 def run_stages(
@@ -95,7 +97,8 @@ def run_stages(
         for (static, _), stage in zip(unpacked, stages, strict=True)
     ]
     rows = list(zip(*leaves, strict=True))
-    plans = [(_active(stages, statics, i), reads, apply) for i in range(len(rows))]
+    apart = apply and any(stage.reads_old for stage in stages) and _barriers_order()
+    plans = [(_active(stages, statics, i), reads, apply, apart) for i in range(len(rows))]
     rows = _by_rows(_apply_stages, plans, numbers, rows)
     columns = [list(column) for column in zip(*rows, strict=True)] if rows else []
     columns = columns or [[] for _ in range(len(trees) - reads)]
@@ -152,27 +155,49 @@ def _call(static: tuple[Any, Any], numbers: Any, rows: Sequence[Sequence[Any]]) 
 
 
 def _apply_stages(
-    static: tuple[tuple[Any, ...], bool, bool],
+    static: tuple[tuple[Any, ...], bool, bool, bool],
     numbers: Sequence[Sequence[Any]],
     leaves: Sequence[Any],
 ) -> tuple[Any, ...]:
-    stages, reads, apply = static
-    update, *rest = leaves
-    param = rest.pop(0) if reads else None
-    states = []
+    stages, reads, apply, apart = static
+    update, *states = leaves
+    param = states.pop(0) if reads else None
+    first, *new = _follow(stages, numbers, update, param, states)
+    if apply and param is not None:
+        dtype = real_dtype(param, first)
+        first = (widen(param, dtype) + widen(first, dtype)).astype(param.dtype)
+    if apart:
+        # On a CPU each output is a loop of its own. Were a new state written, into the memory of
+        # the old one, before the parameter, the compiler would copy the old one for the latter.
+        first, update, states = jax.lax.optimization_barrier((first, update, states))
+        _, *new = _follow(stages, numbers, update, param, states)
+    return first, *new
+
+
+def _barriers_order() -> bool:
+    """Whether the compiler keeps what is behind an optimization barrier behind it: on a CPU from
+    JAX 0.12; elsewhere one loop writes all outputs, which a barrier would divide."""
+    return jax.default_backend() == "cpu" and jax.__version_info__ >= (0, 12)
+
+
+def _follow(
+    stages: Sequence[Any],
+    numbers: Sequence[Sequence[Any]],
+    update: Any,
+    param: Any,
+    states: Sequence[Any],
+) -> tuple[Any, ...]:
+    """The update after all rules, and their new states."""
+    rest, new = list(states), []
     for stage, own in zip(stages, numbers, strict=True):
         if stage is None:
             continue
         rule, count, reads_params = stage
         given, rest = rest[:count], rest[count:]
-        last = [param] if reads_params else []
-        out = _apply_rule(rule, own, [update, *given, *last])
-        update, *new = out if isinstance(out, tuple) else (out,)
-        states += new
-    if apply and param is not None:
-        dtype = real_dtype(param, update)
-        update = (widen(param, dtype) + widen(update, dtype)).astype(param.dtype)
-    return update, *states
+        out = _apply_rule(rule, own, [update, *given, *([param] if reads_params else [])])
+        update, *after = out if isinstance(out, tuple) else (out,)
+        new += after
+    return update, *new
 
 
 def _apply_rule(static: Static, numbers: Sequence[Any], leaves: Sequence[Any]) -> Any:

@@ -61,6 +61,7 @@ class ScaleByOptimisticGradient(AbstractRecursive):
     beta: Hyperparam = 1.0
 
     _counts: ClassVar[bool] = True
+    _reads_old: ClassVar[bool] = True
 
     def _init(self, params: Params) -> ScaleByOptimisticGradientState:
         return ScaleByOptimisticGradientState(zeros_like(params))
@@ -113,6 +114,7 @@ class ScaleByAdan(AbstractRecursive):
     accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
 
     _counts: ClassVar[bool] = True
+    _reads_old: ClassVar[bool] = True
 
     def _init(self, params: Params) -> ScaleByAdanState:
         return ScaleByAdanState(

@@ -41,6 +41,8 @@ class ScaleByLion(AbstractRecursive):
     mode: str = eqx.field(default="hard", static=True, kw_only=True)
     smooth_beta: Positive | None = eqx.field(default=None, kw_only=True)
 
+    _reads_old: ClassVar[bool] = True
+
     def __check_init__(self) -> None:
         if self.mode not in ("hard", "smooth", "refined"):
             raise ValueError(
@@ -109,6 +111,7 @@ class ScaleByRProp(AbstractRecursive):
     max_step_size: Positive = 50.0
 
     _real_only: ClassVar[bool] = True
+    _reads_old: ClassVar[bool] = True
 
     def _init(self, params: Params) -> ScaleByRPropState:
         return ScaleByRPropState(
