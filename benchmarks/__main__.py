@@ -45,12 +45,12 @@ def main() -> int:
     for name, pair in PAIRS.items():
         if arguments.only not in name:
             continue
-        for tree, make_tree in TREES.items():
+        for tree in pair.trees:
             if arguments.tree not in tree:
                 continue
             steps = [our_step(pair.ours), their_step(pair.theirs)]
             inits = [pair.ours.init, pair.theirs.init]
-            ours, theirs = compare(steps, inits, make_tree, arguments.rounds, arguments.compiles)
+            ours, theirs = compare(steps, inits, TREES[tree], arguments.rounds, arguments.compiles)
             results.append(_row(name, tree, pair, ours, theirs))
     print(f"{sum(results)} of {len(results)} rows met their targets")
     return 0 if all(results) else 1
