@@ -24,7 +24,19 @@ from ._core.transform import AbstractTransform as AbstractTransform, State as St
 from ._core.types import OptState as OptState, Params as Params, Updates as Updates
 from ._optimizers.adam import Adam as Adam, AdamW as AdamW, NAdam as NAdam, NAdamW as NAdamW
 from ._optimizers.sgd import SGD as SGD
-from ._transforms.clipping import Clip as Clip, ClipByGlobalNorm as ClipByGlobalNorm
+from ._transforms.accumulation import (
+    EMA as EMA,
+    ApplyEvery as ApplyEvery,
+    ApplyEveryState as ApplyEveryState,
+    EMAState as EMAState,
+)
+from ._transforms.clipping import (
+    Clip as Clip,
+    ClipByBlockRMS as ClipByBlockRMS,
+    ClipByGlobalNorm as ClipByGlobalNorm,
+    per_example_global_norm_clip as per_example_global_norm_clip,
+    per_example_layer_norm_clip as per_example_layer_norm_clip,
+)
 from ._transforms.factored import (
     ScaleByFactoredRMS as ScaleByFactoredRMS,
     ScaleByFactoredRMSState as ScaleByFactoredRMSState,
@@ -53,7 +65,24 @@ from ._transforms.momentum import (
     Trace as Trace,
     TraceState as TraceState,
 )
-from ._transforms.norms import NormalizeByGlobalNorm as NormalizeByGlobalNorm
+from ._transforms.monitor import (
+    Monitor as Monitor,
+    MonitorState as MonitorState,
+    Snapshot as Snapshot,
+    SnapshotState as SnapshotState,
+    ZeroNans as ZeroNans,
+    ZeroNansState as ZeroNansState,
+)
+from ._transforms.noise import AddNoise as AddNoise, AddNoiseState as AddNoiseState
+from ._transforms.norms import (
+    NormalizeByGlobalNorm as NormalizeByGlobalNorm,
+    ScaleByDistanceOverGradients as ScaleByDistanceOverGradients,
+    ScaleByDistanceOverGradientsState as ScaleByDistanceOverGradientsState,
+    ScaleByParamBlockNorm as ScaleByParamBlockNorm,
+    ScaleByParamBlockRMS as ScaleByParamBlockRMS,
+    ScaleByPolyak as ScaleByPolyak,
+    ScaleByTrustRatio as ScaleByTrustRatio,
+)
 from ._transforms.rectified import (
     ScaleByRAdam as ScaleByRAdam,
     ScaleByRAdamState as ScaleByRAdamState,
@@ -83,5 +112,6 @@ from ._transforms.signs import (
     ScaleByRProp as ScaleByRProp,
     ScaleByRPropState as ScaleByRPropState,
 )
+from .projections._orthant import KeepParamsNonNegative as KeepParamsNonNegative
 
 __version__ = _version("eqopt")

@@ -7,6 +7,7 @@ here tests it fully. Numbers are chosen so that each of them matters within a fe
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -26,6 +27,9 @@ class Transform(NamedTuple):
       weights decay).
     - `smooth`: False for piecewise-constant rules, whose derivative is 0.
     - `pickles`: False for what holds closures.
+    - `observes`: whether numbers matter to the state alone, not to the parameters.
+    - `random`: whether the updates have noise, which depends on the place of a leaf in its tree and
+      has both parts where a leaf is complex.
     - `extras`: the keywords of an update, from the parameters and the gradients.
     """
 
@@ -35,6 +39,8 @@ class Transform(NamedTuple):
     zero: bool = True
     smooth: bool = True
     pickles: bool = True
+    observes: bool = False
+    random: bool = False
     extras: Callable[[Any, Any], dict[str, Any]] = lambda params, grads: {}
 
 
@@ -84,6 +90,23 @@ def linear_in_full_precision(count):
 def power_in_full_precision(count, exponent):
     """Adafactor's decay without the float32 that optax computes it in."""
     return 1 - (jnp.asarray(count, float) + 1) ** -exponent
+
+
+def largest(updates):
+    """A measure of the updates, for each leaf."""
+    return jax.tree.map(lambda x: jnp.max(jnp.abs(x), initial=0), updates)
+
+
+def loss_like(params, grads):
+    """A loss for transforms that need one."""
+    size = eqopt.global_norm(eqx.filter(grads, eqx.is_inexact_array))
+    return {"value": 0.5 + 0.1 * size}
+
+
+def low_loss(params, grads):
+    """A loss that is below 0.1 at some points."""
+    size = eqopt.global_norm(eqx.filter(grads, eqx.is_inexact_array))
+    return {"value": 0.3 + jnp.sin(5 * size)}
 
 
 TRANSFORMS: dict[str, Transform] = {
@@ -209,6 +232,50 @@ TRANSFORMS: dict[str, Transform] = {
     "NormalizeByGlobalNorm": Transform(
         eqopt.NormalizeByGlobalNorm(0.7, 0.1), lambda: optax.normalize_by_update_norm(0.7, 0.1)
     ),
+    "ScaleByTrustRatio": Transform(
+        eqopt.ScaleByTrustRatio(1.2, 0.7, 0.1), lambda: optax.scale_by_trust_ratio(1.2, 0.7, 0.1)
+    ),
+    "ScaleByParamBlockNorm": Transform(
+        eqopt.ScaleByParamBlockNorm(0.8), lambda: optax.scale_by_param_block_norm(0.8)
+    ),
+    "ScaleByParamBlockRMS": Transform(
+        eqopt.ScaleByParamBlockRMS(0.8), lambda: optax.scale_by_param_block_rms(0.8)
+    ),
+    "ScaleByPolyak": Transform(
+        eqopt.ScaleByPolyak(0.1, 0.06, 1.0),
+        lambda: optax.scale_by_polyak(0.1, 0.06, 1.0),
+        extras=loss_like,
+    ),
+    "ScaleByPolyak[sps+]": Transform(
+        eqopt.ScaleByPolyak(0.1, 0.06, 1.0, "sps+"),
+        lambda: optax.scale_by_polyak(0.1, 0.06, 1.0, "sps+"),
+        extras=low_loss,
+    ),
+    "ScaleByDistanceOverGradients": Transform(
+        # optax's sums have shape (1,), and so have its updates of scalar parameters.
+        eqopt.ScaleByDistanceOverGradients(0.1, 0.1, -0.8)
+    ),
+    "ClipByBlockRMS": Transform(eqopt.ClipByBlockRMS(0.7), lambda: optax.clip_by_block_rms(0.7)),
+    "AddNoise": Transform(
+        eqopt.AddNoise(0.3, 0.55, 7), zero=False, random=True
+    ),  # other numbers than optax's
+    "EMA": Transform(eqopt.EMA(0.8), lambda: optax.ema(0.8)),
+    "EMA[biased]": Transform(eqopt.EMA(0.8, False), lambda: optax.ema(0.8, False)),
+    "ApplyEvery": Transform(eqopt.ApplyEvery(3), lambda: optax.apply_every(3)),
+    "Snapshot": Transform(
+        eqopt.Snapshot(largest), lambda: optax.snapshot("largest", largest), observes=True
+    ),
+    "Monitor": Transform(
+        eqopt.Monitor({"norm": eqopt.global_norm, "largest": largest}),
+        lambda: optax.monitor({"norm": optax.tree.norm}),
+        observes=True,
+    ),
+    "Monitor[decay]": Transform(
+        eqopt.Monitor({"norm": eqopt.global_norm, "largest": largest}, 0.8),
+        lambda: optax.monitor({"norm": optax.measure_with_ema(optax.tree.norm, 0.8)}),
+        observes=True,
+    ),
+    "ZeroNans": Transform(eqopt.ZeroNans(), lambda: optax.zero_nans()),
     "Chain": Transform(
         eqopt.Clip(0.7) >> eqopt.Trace(0.8) >> eqopt.Scale(-0.1),
         lambda: optax.chain(optax.clip(0.7), optax.trace(0.8), optax.scale(-0.1)),

@@ -44,7 +44,13 @@ def _dynamic(instance):
 
 def _blank(tree):
     """The same tree with zeros for its numbers."""
-    return jax.tree.map(lambda x: 0 * x if eqx.is_array_like(x) else x, tree)
+
+    def zero(x):
+        if isinstance(x, jax.Array):
+            return jnp.zeros_like(x)
+        return 0 * x if eqx.is_array_like(x) else x
+
+    return jax.tree.map(zero, tree)
 
 
 def _saved_and_loaded(tree):

@@ -163,7 +163,7 @@ def test_a_missing_update_where_the_state_has_an_array(name):
     case, model = cases.TRANSFORMS[name], trees.model()
     grads = eqx.tree_at(lambda g: g.layers[1].weight, trees.grads(model, 0), None)
     state = case.optim.init(model)
-    if any(_is_trained(x) for x in _leaves(state)):
+    if any(_is_trained(x) or x.dtype == bool for x in _leaves(state)):
         for method in (_update, _step):
             with pytest.raises(ValueError, match=r"(?s)`state`.*\.layers\[1\]\.weight"):
                 method(case, grads, state, model)
@@ -213,7 +213,8 @@ def test_empty_arrays(name):
     for found in updates:
         assert (found["e"].shape, found["m"].shape) == ((0,), (0, 3))
     alone, _ = _two_updates(case, {"w": with_empty["w"]}, {"w": grads["w"]})
-    trees.assert_close([u["w"] for u in updates], [u["w"] for u in alone], rtol=1e-6)
+    if not case.random:
+        trees.assert_close([u["w"] for u in updates], [u["w"] for u in alone], rtol=1e-6)
     only = {"e": jnp.zeros((0,))}
     updates, state = _two_updates(case, only, only)
     assert all(np.all(np.isfinite(x)) for x in _leaves((updates, state)))

@@ -96,7 +96,8 @@ def _trace_of(params):
 
 def _wrong_states(optim, params):
     """States of other parameters, for transforms that have one, with the path of the difference."""
-    if not any(eqx.is_inexact_array(x) for x in jax.tree.leaves(optim.init(params))):
+    state = jax.tree.leaves(optim.init(params))
+    if not any(eqx.is_inexact_array(x) and x.ndim for x in state):  # nothing like the parameters
         return
     yield "of another shape", optim.init(_change(params, jnp.ones((2, 3)))), PATH
     yield "of a part", optim.init({**params, "layers": []}), PATH

@@ -5,7 +5,7 @@ from operator import add
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Inexact, PyTree
+from jaxtyping import Array, DTypeLike, Float, Inexact, PyTree
 
 from .arithmetic import abs_sq, safe_sqrt
 from .leaves import widen
@@ -20,6 +20,16 @@ def squared_norm(x: Inexact[Array, "..."]) -> Float[Array, ""]:
 def leaf_norm(x: Inexact[Array, "..."]) -> Float[Array, ""]:
     """The Euclidean norm of one array; 0, with derivative 0, at zero."""
     return safe_sqrt(squared_norm(x))
+
+
+def leaf_rms(x: Inexact[Array, "..."]) -> Float[Array, ""]:
+    """The root of the mean of `|x|^2` over one array; 0, with derivative 0, at zero."""
+    return safe_sqrt(squared_norm(x) / max(x.size, 1))
+
+
+def scalars_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
+    """A zero for each leaf, made from its norm: real, in at least float32, or in `dtype`."""
+    return jax.tree.map(lambda x: jnp.zeros_like(squared_norm(x), dtype=dtype), tree)
 
 
 def global_squared_norm(tree: PyTree) -> Float[Array, ""]:

@@ -1,9 +1,12 @@
 """Bounds on each element."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from .._core.leafwise import leafwise
+from .._core.project import Project
 from .._core.projection import AbstractProjection
 from .._core.types import RealLeaf
 
@@ -21,3 +24,14 @@ class NonNegative(AbstractProjection):
         if jnp.iscomplexobj(x):
             raise TypeError("`NonNegative` must be given real arrays; got a complex one.")
         return jnp.where(x > 0, x, jnp.where(x <= 0, 0, x))  # NaN stays NaN
+
+
+def KeepParamsNonNegative(where: Any = None) -> Project:
+    """optax's name for `Project(NonNegative())`: belongs at the end of a chain.
+
+    - `where`: the leaves that are kept non-negative, all if `None`: a selector or a PyTree of
+      bools.
+
+    `optim >> projections.NonNegative()` is the same.
+    """
+    return Project(NonNegative(), where)
