@@ -64,7 +64,8 @@ def test_case_I6_scalars_stay_scalars(case):
         stepped, _ = case.optim.step(grads, state, params, **extras)
         averaged = case.optim.eval_params(state, params)
         for tree in (updates, stepped, averaged, state):
-            assert all(x.shape == () for x in jax.tree.leaves(tree))
+            kept = [x for x in jax.tree.leaves(tree) if x.dtype != jnp.uint32]  # no key
+            assert kept and all(x.shape == () for x in kept)
         for tree in (updates, stepped, averaged):
             assert jax.tree.structure(tree) == jax.tree.structure(params)
 
@@ -112,7 +113,7 @@ def test_case_I8_donation(case):
     state = case.optim.init(params)
     found = buffers((params, state, case.optim))
     assert len(set(found)) == len(found)
-    wanted, wanted_state = params, state
+    wanted, wanted_state = jax.tree.map(jnp.array, (params, state))  # copies
     for _ in range(2):
         wanted, wanted_state = step(wanted, wanted_state)
     for _ in range(2):
