@@ -24,13 +24,20 @@ from ._core.transform import AbstractTransform as AbstractTransform, State as St
 from ._core.types import OptState as OptState, Params as Params, Updates as Updates
 from ._optimizers.adam import Adam as Adam, AdamW as AdamW, NAdam as NAdam, NAdamW as NAdamW
 from ._optimizers.sgd import SGD as SGD
-from ._transforms.clipping import Clip as Clip, ClipByGlobalNorm as ClipByGlobalNorm
+from ._transforms.clipping import (
+    AdaptiveGradClip as AdaptiveGradClip,
+    Clip as Clip,
+    ClipByGlobalNorm as ClipByGlobalNorm,
+)
 from ._transforms.moments import (
     ScaleByAdam as ScaleByAdam,
     ScaleByAdamState as ScaleByAdamState,
 )
 from ._transforms.momentum import Trace as Trace, TraceState as TraceState
-from ._transforms.norms import NormalizeByGlobalNorm as NormalizeByGlobalNorm
+from ._transforms.norms import (
+    Centralize as Centralize,
+    NormalizeByGlobalNorm as NormalizeByGlobalNorm,
+)
 from ._transforms.regularization import AddDecayedWeights as AddDecayedWeights
 from ._transforms.scaling import (
     Identity as Identity,

@@ -81,6 +81,15 @@ def linear_in_full_precision(count):
     return optax.linear_schedule(0.1, 0.01, 4)(jnp.asarray(count, float))
 
 
+def clip_rows_in_optax(clipping, eps):
+    """optax's adaptive clipping, told that matrices are (out, in)."""
+    rows = optax.adaptive_grad_clip(clipping, eps, axis=1)
+    return optax.partition(
+        {True: rows, False: optax.adaptive_grad_clip(clipping, eps)},
+        lambda params: jax.tree.map(lambda x: jnp.ndim(x) == 2, params),
+    )
+
+
 TRANSFORMS: dict[str, Transform] = {
     "Identity": Transform(eqopt.Identity(), lambda: optax.identity()),
     "SetToZero": Transform(eqopt.SetToZero(), lambda: optax.set_to_zero(), smooth=False),
@@ -111,6 +120,13 @@ TRANSFORMS: dict[str, Transform] = {
     ),
     "NormalizeByGlobalNorm": Transform(
         eqopt.NormalizeByGlobalNorm(0.7, 0.1), lambda: optax.normalize_by_update_norm(0.7, 0.1)
+    ),
+    "NormalizeByGlobalNorm[leaf]": Transform(eqopt.NormalizeByGlobalNorm(0.7, 0.1, "leaf")),
+    "NormalizeByGlobalNorm[matrix]": Transform(eqopt.NormalizeByGlobalNorm(0.7, 0.1, "matrix")),
+    "NormalizeByGlobalNorm[row]": Transform(eqopt.NormalizeByGlobalNorm(0.7, 0.1, "row")),
+    "Centralize": Transform(eqopt.Centralize(), lambda: optax.centralize()),
+    "AdaptiveGradClip": Transform(
+        eqopt.AdaptiveGradClip(0.3, 1.2), lambda: clip_rows_in_optax(0.3, 1.2)
     ),
     "Chain": Transform(
         eqopt.Clip(0.7) >> eqopt.Trace(0.8) >> eqopt.Scale(-0.1),

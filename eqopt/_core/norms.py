@@ -22,6 +22,12 @@ def leaf_norm(x: Inexact[Array, "..."]) -> Float[Array, ""]:
     return safe_sqrt(squared_norm(x))
 
 
+def norm_along(x: Inexact[Array, "..."], axes: tuple[int, ...]) -> Float[Array, "..."]:
+    """The Euclidean norms of one array along some of its axes, which stay, of length 1; 0, with
+    derivative 0, at zero."""
+    return safe_sqrt(jnp.sum(abs_sq(widen(x)), axis=axes, keepdims=True))
+
+
 def global_squared_norm(tree: PyTree) -> Float[Array, ""]:
     """The sum of `|x|^2` over all leaves; 0 for a tree without leaves."""
     return reduce(add, map(squared_norm, jax.tree.leaves(tree)), jnp.zeros((), jnp.float32))

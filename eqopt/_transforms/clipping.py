@@ -2,14 +2,17 @@
 
 from typing import Any, ClassVar
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._core.axes import AxesRules, leaf_axes
 from .._core.elementwise import AbstractStateless
 from .._core.hyperparam import NonNegative
 from .._core.leafwise import Stage
-from .._core.norms import global_norm
-from .._core.types import Count, Leaf, Updates
+from .._core.norms import global_norm, norm_along
+from .._core.types import Count, Leaf, Params, Updates
 
 
 class Clip(AbstractStateless):
@@ -58,3 +61,41 @@ class ClipByGlobalNorm(AbstractStateless):
     def _rule(self, norm: Float[Array, ""], g: Leaf) -> Leaf:
         above = norm > self.max_norm
         return g * jnp.where(above, self.max_norm / jnp.where(above, norm, 1), 1)
+
+
+class AdaptiveGradClip(AbstractStateless):
+    r"""Clips the update of each output unit to a fraction of the norm of its weights,
+    $u_i = g_i \min(1, \lambda \max(\lVert w_i \rVert, \epsilon) / \lVert g_i \rVert)$
+    (Brock et al. 2021, equation 3).
+
+    The weights of a unit are those along all axes but the out axes, and the stacked ones of
+    stacked layers: a row of a `Linear`'s matrix, a filter of a `Conv` of any rank. A leaf without
+    an in and an out axis (a bias, a scalar, an array whose axes are not known) is one unit, in
+    stacked layers one for each layer. optax's `adaptive_grad_clip` guesses from the number of
+    axes, for layouts with the out axis last.
+
+    - `clipping`: $\lambda$, at least 0.
+    - `eps`: the least norm of weights that counts, $\epsilon$, at least 0: weights that begin at
+      zero can leave it.
+    - `rules`: explicit axes of leaves, as `eqopt.select.axes` takes them; static.
+    """
+
+    clipping: NonNegative
+    eps: NonNegative = 1e-3
+    rules: AxesRules = eqx.field(default=(), static=True)
+
+    _needs: ClassVar[frozenset[str]] = frozenset({"params"})
+
+    def _stage(
+        self, updates: Updates, state: None, params: Params, count: Count, **extras: Any
+    ) -> Stage:
+        leaves = jax.tree.leaves(updates)
+        found = leaf_axes(self.rules, params, updates)
+        each = [a.unit(leaf.ndim) for a, leaf in zip(found, leaves, strict=True)]
+        return Stage(self._rule, each=each, reads_params=True)
+
+    def _rule(self, along: tuple[int, ...], g: Leaf, p: Leaf) -> Leaf:
+        norm = norm_along(g, along)
+        bound = self.clipping * jnp.maximum(norm_along(p, along), self.eps)
+        above = norm > bound
+        return g * jnp.where(above, bound / jnp.where(above, norm, 1), 1)
