@@ -14,11 +14,12 @@ HEADER = (
 
 def _row(name: str, tree: str, pair: Pair, ours: Timings, theirs: Timings) -> bool:
     step, lower = ours.step / theirs.step, ours.lower / theirs.lower
-    step_target = pair.step if tree == LARGE else None
+    step_target = pair.step if tree in (LARGE, pair.tree) else None
     lower_target = pair.tracing if tree == MANY else None
     good = (
         (step_target is None or step <= step_target)
         and (lower_target is None or lower <= lower_target)
+        and (pair.compile is None or ours.compile <= pair.compile * theirs.compile)
         and (tree != LARGE or ours.temporary <= theirs.temporary)
     )
     print(
@@ -46,7 +47,8 @@ def main() -> int:
         if arguments.only not in name:
             continue
         for tree, make_tree in TREES.items():
-            if arguments.tree not in tree:
+            own = {p.tree for p in PAIRS.values()} - {None}
+            if arguments.tree not in tree or (tree != pair.tree if pair.tree else tree in own):
                 continue
             steps = [our_step(pair.ours), their_step(pair.theirs)]
             inits = [pair.ours.init, pair.theirs.init]

@@ -16,12 +16,16 @@ class Pair(NamedTuple):
 
     - `step`: target for the step time on the large tree (and, for the other trees, printed).
     - `tracing`: target for tracing and lowering on many leaves.
+    - `tree`: a tree of its own, on which alone it is measured.
+    - `compile`: target for compiling on that tree.
     """
 
     ours: eqopt.AbstractTransform
     theirs: optax.GradientTransformation
     step: float
     tracing: float
+    tree: str | None = None
+    compile: float | None = None
 
 
 MOMENTS, ONE_OPERATION = 0.35, 1.2
@@ -66,6 +70,21 @@ PAIRS: dict[str, Pair] = {
         1.05,
         ONE_OPERATION,
     ),
+    "Muon": Pair(
+        eqopt.ScaleByMuon() >> eqopt.ScaleByLearningRate(1e-3),
+        optax.chain(
+            optax.contrib.scale_by_muon(
+                weight_dimension_numbers=lambda params: jax.tree.map(
+                    lambda _: optax.contrib.MuonDimensionNumbers(1, 0), params
+                )
+            ),
+            optax.scale_by_learning_rate(1e-3),
+        ),
+        1.0,
+        MOMENTS,
+        "8 layers of matrices",
+        0.5,
+    ),
 }
 
 
@@ -81,9 +100,17 @@ def _mlp() -> Any:
     return eqx.filter(eqx.nn.MLP(64, 10, 128, 2, key=jax.random.key(0)), eqx.is_array)
 
 
+def _layers() -> Any:
+    """Of a transformer of width 256: attention's four matrices and the two of the MLP."""
+    shapes = [(256, 256)] * 4 + [(1024, 256), (256, 1024)]
+    keys = jax.random.split(jax.random.key(0), 8 * len(shapes))
+    return {f"w{i}": 0.1 * jax.random.normal(k, shapes[i % 6]) for i, k in enumerate(keys)}
+
+
 TREES: dict[str, Callable[[], Any]] = {
     "16 million in 4 leaves": _large,
     "1,000 leaves of 16x16": _many,
     "MLP 64-128-128-10": _mlp,
+    "8 layers of matrices": _layers,
 }
 LARGE, MANY = "16 million in 4 leaves", "1,000 leaves of 16x16"

@@ -29,6 +29,12 @@ from ._transforms.clipping import (
     Clip as Clip,
     ClipByGlobalNorm as ClipByGlobalNorm,
 )
+from ._transforms.matrix import (
+    Orthogonalize as Orthogonalize,
+    ScaleByMuon as ScaleByMuon,
+    ScaleByMuonState as ScaleByMuonState,
+    ScaleByShape as ScaleByShape,
+)
 from ._transforms.moments import (
     ScaleByAdam as ScaleByAdam,
     ScaleByAdamState as ScaleByAdamState,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from optax.contrib import _muon
 
 import eqopt
 from eqopt import projections, schedules, select
@@ -26,6 +27,8 @@ class Transform(NamedTuple):
       weights decay).
     - `smooth`: False for piecewise-constant rules, whose derivative is 0.
     - `pickles`: False for what holds closures.
+    - `coupled`: whether each element of an update is a sum over the whole matrix, so that what is
+      rounded is seen in proportion to the largest element.
     - `extras`: the keywords of an update, from the parameters and the gradients.
     """
 
@@ -35,6 +38,7 @@ class Transform(NamedTuple):
     zero: bool = True
     smooth: bool = True
     pickles: bool = True
+    coupled: bool = False
     extras: Callable[[Any, Any], dict[str, Any]] = lambda params, grads: {}
 
 
@@ -90,6 +94,40 @@ def clip_rows_in_optax(clipping, eps):
     )
 
 
+# Equinox's matrices are (out, in); in optax the default is (in, out).
+_DIMENSIONS = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=0)
+
+
+def on_matrices_in_optax(build):
+    """optax's transform of matrices (out, in) and nothing else; `build` is given the function
+    that gives each leaf its dimension numbers."""
+    tx = build(lambda params: jax.tree.map(lambda _: _DIMENSIONS, params))
+    return optax.masked(tx, lambda params: jax.tree.map(lambda x: jnp.ndim(x) == 2, params))
+
+
+def orthogonalize_in_optax(coefficients, steps, eps, preconditioning):
+    """optax's iteration as a transform."""
+
+    def fn(g, _):
+        return _muon.orthogonalize_via_newton_schulz(
+            g, jnp.asarray(coefficients, g.dtype), steps, preconditioning, eps, _DIMENSIONS
+        )
+
+    return on_matrices_in_optax(lambda _: optax.stateless_with_tree_map(fn))
+
+
+def muon_in_optax(*args, **kwargs):
+    """optax's `scale_by_muon` for matrices (out, in)."""
+    return on_matrices_in_optax(
+        lambda dimensions: optax.contrib.scale_by_muon(
+            *args, weight_dimension_numbers=dimensions, **kwargs
+        )
+    )
+
+
+_QUINTIC = (2.0, -1.5, 0.5)
+_ROWS = ((2.0, -1.5, 0.5), (1.8, -1.1, 0.3))
+
 TRANSFORMS: dict[str, Transform] = {
     "Identity": Transform(eqopt.Identity(), lambda: optax.identity()),
     "SetToZero": Transform(eqopt.SetToZero(), lambda: optax.set_to_zero(), smooth=False),
@@ -127,6 +165,44 @@ TRANSFORMS: dict[str, Transform] = {
     "Centralize": Transform(eqopt.Centralize(), lambda: optax.centralize()),
     "AdaptiveGradClip": Transform(
         eqopt.AdaptiveGradClip(0.3, 1.2), lambda: clip_rows_in_optax(0.3, 1.2)
+    ),
+    "Orthogonalize": Transform(
+        eqopt.Orthogonalize(_QUINTIC, 3, 0.3, where=select.Matrices()),
+        lambda: orthogonalize_in_optax(_QUINTIC, 3, 0.3, "frobenius"),
+    ),
+    "Orthogonalize[rows]": Transform(
+        eqopt.Orthogonalize(_ROWS, 2, 0.3, "spectral", where=select.Matrices()),
+        lambda: orthogonalize_in_optax(_ROWS, 2, 0.3, "spectral"),
+    ),
+    "Orthogonalize[aol]": Transform(
+        eqopt.Orthogonalize(_QUINTIC, 2, 0.3, "aol", where=select.Matrices())
+    ),
+    "Orthogonalize[schatten]": Transform(
+        eqopt.Orthogonalize(_QUINTIC, 2, 0.3, "schatten", where=select.Matrices())
+    ),
+    "Orthogonalize[exact]": Transform(
+        eqopt.Orthogonalize(None, eps=0.3, where=select.Matrices()), coupled=True
+    ),
+    "ScaleByMuon": Transform(
+        eqopt.ScaleByMuon(_QUINTIC, 3, 0.8, 0.3, where=select.Matrices()),
+        lambda: muon_in_optax(_QUINTIC, 3, 0.8, 0.3),
+    ),
+    "ScaleByMuon[plain]": Transform(
+        eqopt.ScaleByMuon(_QUINTIC, 3, 0.8, 0.3, nesterov=False, where=select.Matrices()),
+        lambda: muon_in_optax(_QUINTIC, 3, 0.8, 0.3, nesterov=False),
+    ),
+    "ScaleByMuon[adaptive]": Transform(
+        eqopt.ScaleByMuon(_QUINTIC, 3, 0.8, 0.3, adaptive=True, where=select.Matrices()),
+        lambda: muon_in_optax(_QUINTIC, 3, 0.8, 0.3, adaptive=True),
+        coupled=True,
+    ),
+    "ScaleByShape": Transform(
+        eqopt.ScaleByShape(where=select.Matrices()),
+        lambda: on_matrices_in_optax(_muon.scale_by_shape),
+    ),
+    "ScaleByShape[rms]": Transform(
+        eqopt.ScaleByShape(0.2, where=select.Matrices()),
+        lambda: on_matrices_in_optax(lambda dimensions: _muon.scale_by_shape(dimensions, 0.2)),
     ),
     "Chain": Transform(
         eqopt.Clip(0.7) >> eqopt.Trace(0.8) >> eqopt.Scale(-0.1),

@@ -95,7 +95,8 @@ class AdaptiveGradClip(AbstractStateless):
         return Stage(self._rule, each=each, reads_params=True)
 
     def _rule(self, along: tuple[int, ...], g: Leaf, p: Leaf) -> Leaf:
+        eps: Any = self.eps
         norm = norm_along(g, along)
-        bound = self.clipping * jnp.maximum(norm_along(p, along), self.eps)
+        bound = self.clipping * jnp.maximum(norm_along(p, along), eps)
         above = norm > bound
         return g * jnp.where(above, bound / jnp.where(above, norm, 1), 1)
