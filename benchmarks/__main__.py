@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from .measure import Timings, compare, our_step, their_step
-from .pairs import LARGE, MANY, PAIRS, TREES, Pair
+from .pairs import LARGE, LAYERS, MANY, PAIRS, TREES, Pair
 
 HEADER = (
     f"{'optimizer':16} {'tree':24} {'step':>6} {'target':>7} {'lower':>6} {'target':>7} "
@@ -14,11 +14,12 @@ HEADER = (
 
 def _row(name: str, tree: str, pair: Pair, ours: Timings, theirs: Timings) -> bool:
     step, lower = ours.step / theirs.step, ours.lower / theirs.lower
-    step_target = pair.step if tree == LARGE else None
+    step_target = pair.step if tree in (LARGE, LAYERS) else None
     lower_target = pair.tracing if tree == MANY else None
     good = (
         (step_target is None or step <= step_target)
         and (lower_target is None or lower <= lower_target)
+        and (pair.compile is None or ours.compile <= pair.compile * theirs.compile)
         and (tree != LARGE or ours.temporary <= theirs.temporary)
     )
     print(

@@ -14,9 +14,10 @@ import eqopt
 class Pair(NamedTuple):
     """Two optimizers that do the same, and what their ratios should not exceed.
 
-    - `step`: target for the step time on the large tree (and, for the other trees, printed).
+    - `step`: target for the step time on the large tree and on that of matrices.
     - `tracing`: target for tracing and lowering on many leaves.
     - `trees`: the names of the trees.
+    - `compile`: target for compiling.
     """
 
     ours: eqopt.AbstractTransform
@@ -24,11 +25,13 @@ class Pair(NamedTuple):
     step: float
     tracing: float
     trees: tuple[str, ...]
+    compile: float | None = None
 
 
 MOMENTS, ONE_OPERATION = 0.35, 1.2
 COPIES = 0.75  # of what the compiler copies in optax's
 LARGE, MANY, MODEL = "16 million in 4 leaves", "1,000 leaves of 16x16", "MLP 64-128-128-10"
+LAYERS = "8 layers of matrices"
 
 
 def _pair(ours: Any, theirs: Any, step: float, tracing: float) -> Pair:
@@ -105,6 +108,21 @@ PAIRS: dict[str, Pair] = {
     "optimistic": _primitive(
         eqopt.ScaleByOptimisticGradient(), optax.scale_by_optimistic_gradient()
     ),
+    "Muon": Pair(
+        eqopt.ScaleByMuon() >> eqopt.ScaleByLearningRate(1e-3),
+        optax.chain(
+            optax.contrib.scale_by_muon(
+                weight_dimension_numbers=lambda params: jax.tree.map(
+                    lambda _: optax.contrib.MuonDimensionNumbers(1, 0), params
+                )
+            ),
+            optax.scale_by_learning_rate(1e-3),
+        ),
+        1.0,
+        MOMENTS,
+        (LAYERS,),
+        0.5,
+    ),
 }
 
 
@@ -120,4 +138,16 @@ def _mlp() -> Any:
     return eqx.filter(eqx.nn.MLP(64, 10, 128, 2, key=jax.random.key(0)), eqx.is_array)
 
 
-TREES: dict[str, Callable[[], Any]] = {LARGE: _large, MANY: _many, MODEL: _mlp}
+def _layers() -> Any:
+    """Of a transformer of width 256: attention's four matrices and the two of the MLP."""
+    shapes = [(256, 256)] * 4 + [(1024, 256), (256, 1024)]
+    keys = jax.random.split(jax.random.key(0), 8 * len(shapes))
+    return {f"w{i}": 0.1 * jax.random.normal(k, shapes[i % 6]) for i, k in enumerate(keys)}
+
+
+TREES: dict[str, Callable[[], Any]] = {
+    LARGE: _large,
+    MANY: _many,
+    MODEL: _mlp,
+    LAYERS: _layers,
+}

@@ -31,17 +31,22 @@ from ._transforms.accumulation import (
     EMAState as EMAState,
 )
 from ._transforms.clipping import (
+    AdaptiveGradClip as AdaptiveGradClip,
     Clip as Clip,
     ClipByBlockRMS as ClipByBlockRMS,
     ClipByGlobalNorm as ClipByGlobalNorm,
-    per_example_global_norm_clip as per_example_global_norm_clip,
-    per_example_layer_norm_clip as per_example_layer_norm_clip,
 )
 from ._transforms.factored import (
     ScaleByFactoredRMS as ScaleByFactoredRMS,
     ScaleByFactoredRMSState as ScaleByFactoredRMSState,
     ScaleBySM3 as ScaleBySM3,
     ScaleBySM3State as ScaleBySM3State,
+)
+from ._transforms.matrix import (
+    Orthogonalize as Orthogonalize,
+    ScaleByMuon as ScaleByMuon,
+    ScaleByMuonState as ScaleByMuonState,
+    ScaleByShape as ScaleByShape,
 )
 from ._transforms.moments import (
     ScaleByAdam as ScaleByAdam,
@@ -75,6 +80,7 @@ from ._transforms.monitor import (
 )
 from ._transforms.noise import AddNoise as AddNoise, AddNoiseState as AddNoiseState
 from ._transforms.norms import (
+    Centralize as Centralize,
     NormalizeByGlobalNorm as NormalizeByGlobalNorm,
     ScaleByDistanceOverGradients as ScaleByDistanceOverGradients,
     ScaleByDistanceOverGradientsState as ScaleByDistanceOverGradientsState,
@@ -82,6 +88,10 @@ from ._transforms.norms import (
     ScaleByParamBlockRMS as ScaleByParamBlockRMS,
     ScaleByPolyak as ScaleByPolyak,
     ScaleByTrustRatio as ScaleByTrustRatio,
+)
+from ._transforms.per_example import (
+    per_example_global_norm_clip as per_example_global_norm_clip,
+    per_example_layer_norm_clip as per_example_layer_norm_clip,
 )
 from ._transforms.rectified import (
     ScaleByRAdam as ScaleByRAdam,

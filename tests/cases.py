@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from optax.contrib import _muon
 
 import eqopt
 from eqopt import projections, schedules, select
@@ -30,6 +31,8 @@ class Transform(NamedTuple):
     - `observes`: whether numbers matter to the state alone, not to the parameters.
     - `random`: whether the updates have noise, which depends on the place of a leaf in its tree and
       has both parts where a leaf is complex.
+    - `coupled`: whether each element of an update is a sum over the whole matrix, so that what is
+      rounded is seen in proportion to the largest element.
     - `extras`: the keywords of an update, from the parameters and the gradients.
     """
 
@@ -41,6 +44,7 @@ class Transform(NamedTuple):
     pickles: bool = True
     observes: bool = False
     random: bool = False
+    coupled: bool = False
     extras: Callable[[Any, Any], dict[str, Any]] = lambda params, grads: {}
 
 
@@ -108,6 +112,49 @@ def low_loss(params, grads):
     size = eqopt.global_norm(eqx.filter(grads, eqx.is_inexact_array))
     return {"value": 0.3 + jnp.sin(5 * size)}
 
+
+def clip_rows_in_optax(clipping, eps):
+    """optax's adaptive clipping, told that matrices are (out, in)."""
+    rows = optax.adaptive_grad_clip(clipping, eps, axis=1)
+    return optax.partition(
+        {True: rows, False: optax.adaptive_grad_clip(clipping, eps)},
+        lambda params: jax.tree.map(lambda x: jnp.ndim(x) == 2, params),
+    )
+
+
+# Equinox's matrices are (out, in); in optax the default is (in, out).
+_DIMENSIONS = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=0)
+
+
+def on_matrices_in_optax(build):
+    """optax's transform of matrices (out, in) and nothing else; `build` is given the function
+    that gives each leaf its dimension numbers."""
+    tx = build(lambda params: jax.tree.map(lambda _: _DIMENSIONS, params))
+    return optax.masked(tx, lambda params: jax.tree.map(lambda x: jnp.ndim(x) == 2, params))
+
+
+def orthogonalize_in_optax(coefficients, steps, eps, preconditioning):
+    """optax's iteration as a transform."""
+
+    def fn(g, _):
+        return _muon.orthogonalize_via_newton_schulz(
+            g, jnp.asarray(coefficients, g.dtype), steps, preconditioning, eps, _DIMENSIONS
+        )
+
+    return on_matrices_in_optax(lambda _: optax.stateless_with_tree_map(fn))
+
+
+def muon_in_optax(*args, **kwargs):
+    """optax's `scale_by_muon` for matrices (out, in)."""
+    return on_matrices_in_optax(
+        lambda dimensions: optax.contrib.scale_by_muon(
+            *args, weight_dimension_numbers=dimensions, **kwargs
+        )
+    )
+
+
+_QUINTIC = (2.0, -1.5, 0.5)
+_ROWS = ((2.0, -1.5, 0.5), (1.8, -1.1, 0.3))
 
 TRANSFORMS: dict[str, Transform] = {
     "Identity": Transform(eqopt.Identity(), lambda: optax.identity()),
@@ -276,6 +323,51 @@ TRANSFORMS: dict[str, Transform] = {
         observes=True,
     ),
     "ZeroNans": Transform(eqopt.ZeroNans(), lambda: optax.zero_nans()),
+    "NormalizeByGlobalNorm[leaf]": Transform(eqopt.NormalizeByGlobalNorm(0.7, 0.1, "leaf")),
+    "NormalizeByGlobalNorm[matrix]": Transform(eqopt.NormalizeByGlobalNorm(0.7, 0.1, "matrix")),
+    "NormalizeByGlobalNorm[row]": Transform(eqopt.NormalizeByGlobalNorm(0.7, 0.1, "row")),
+    "Centralize": Transform(eqopt.Centralize(), lambda: optax.centralize()),
+    "AdaptiveGradClip": Transform(
+        eqopt.AdaptiveGradClip(0.3, 1.2), lambda: clip_rows_in_optax(0.3, 1.2)
+    ),
+    "Orthogonalize": Transform(
+        eqopt.Orthogonalize(_QUINTIC, 3, 0.3, where=select.Matrices()),
+        lambda: orthogonalize_in_optax(_QUINTIC, 3, 0.3, "frobenius"),
+    ),
+    "Orthogonalize[rows]": Transform(
+        eqopt.Orthogonalize(_ROWS, 2, 0.3, "spectral", where=select.Matrices()),
+        lambda: orthogonalize_in_optax(_ROWS, 2, 0.3, "spectral"),
+    ),
+    "Orthogonalize[aol]": Transform(
+        eqopt.Orthogonalize(_QUINTIC, 2, 0.3, "aol", where=select.Matrices())
+    ),
+    "Orthogonalize[schatten]": Transform(
+        eqopt.Orthogonalize(_QUINTIC, 2, 0.3, "schatten", where=select.Matrices())
+    ),
+    "Orthogonalize[exact]": Transform(
+        eqopt.Orthogonalize(None, eps=0.3, where=select.Matrices()), coupled=True
+    ),
+    "ScaleByMuon": Transform(
+        eqopt.ScaleByMuon(_QUINTIC, 3, 0.8, 0.3, where=select.Matrices()),
+        lambda: muon_in_optax(_QUINTIC, 3, 0.8, 0.3),
+    ),
+    "ScaleByMuon[plain]": Transform(
+        eqopt.ScaleByMuon(_QUINTIC, 3, 0.8, 0.3, nesterov=False, where=select.Matrices()),
+        lambda: muon_in_optax(_QUINTIC, 3, 0.8, 0.3, nesterov=False),
+    ),
+    "ScaleByMuon[adaptive]": Transform(
+        eqopt.ScaleByMuon(_QUINTIC, 3, 0.8, 0.3, adaptive=True, where=select.Matrices()),
+        lambda: muon_in_optax(_QUINTIC, 3, 0.8, 0.3, adaptive=True),
+        coupled=True,
+    ),
+    "ScaleByShape": Transform(
+        eqopt.ScaleByShape(where=select.Matrices()),
+        lambda: on_matrices_in_optax(_muon.scale_by_shape),
+    ),
+    "ScaleByShape[rms]": Transform(
+        eqopt.ScaleByShape(0.2, where=select.Matrices()),
+        lambda: on_matrices_in_optax(lambda dimensions: _muon.scale_by_shape(dimensions, 0.2)),
+    ),
     "Chain": Transform(
         eqopt.Clip(0.7) >> eqopt.Trace(0.8) >> eqopt.Scale(-0.1),
         lambda: optax.chain(optax.clip(0.7), optax.trace(0.8), optax.scale(-0.1)),

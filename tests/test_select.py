@@ -521,6 +521,28 @@ def test_describe():
     )
 
 
+def test_describe_axes():
+    """A line for each parameter: what it holds, and which axes are which; by rules too."""
+    model = {
+        "conv": nn.Conv2d(2, 4, 3, key=KEY),
+        "layers": stacked_linear(),
+        "table": jnp.arange(3),
+        "tokens": jnp.ones((5, 2, 3)),
+    }
+    lines = [
+        "['conv'].weight    (4, 2, 3, 3)  matrix 4 x 18 (out 0; in 1; spatial 2, 3)",
+        "['conv'].bias      (4, 1, 1)     no matrix (out 0; spatial 1, 2)",
+        "['layers'].weight  (4, 3, 2)     4 matrices 3 x 2 (out 1; in 2; stacked 0)",
+        "['layers'].bias    (4, 3)        no matrix (out 1; stacked 0)",
+        "['tokens']         (5, 2, 3)     no matrix (axes not known)",
+    ]
+    assert select.describe_axes(model) == "\n".join(lines)
+    rules = ((Path("tokens"), Axes(out=(1, 2), in_=(0,))),)
+    lines[-1] = "['tokens']         (5, 2, 3)     matrix 6 x 5 (out 1, 2; in 0)"
+    assert select.describe_axes(model, rules) == "\n".join(lines)
+    assert select.describe_axes({}) == ""
+
+
 def test_describe_of_nothing():
     """An empty tree, and a tree of bools."""
     assert describe(Matrices(), {}) == "0 of 0 leaves, 0 of 0 parameters selected"

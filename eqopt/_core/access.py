@@ -11,12 +11,12 @@ import jax.numpy as jnp
 
 from .boundary import check_state_type, snake_case
 from .component import Component
-from .hyperparam import own_numbers, takes_schedule
+from .hyperparam import own_numbers, own_rows, takes_schedule
 from .leafwise import check_same_paths
 from .leaves import paths_and_leaves, plain
 from .optimizer import AbstractOptimizer
 from .schedule import AbstractSchedule
-from .transform import AbstractTransform, Member, State, replace_fields
+from .transform import AbstractTransform, Member, State, at_count, replace_fields
 from .types import OptState
 
 Found = TypeVar("Found")
@@ -110,6 +110,9 @@ def _listed(prefix: str, members: list[Member]) -> Iterator[tuple[str, Any]]:
         for field, value in numbers.items():
             is_schedule = isinstance(value, AbstractSchedule)
             yield path + field, value(member.count) if is_schedule else value
+        for field, rows in own_rows(member.transform).items():
+            for index, value in paths_and_leaves(at_count(rows, member.count)):
+                yield f"{path}{field}{index}", value
         transparent = not prefix and len(members) == 1 and not member.name and not numbers
         yield from _listed("" if transparent else path, inside)
 

@@ -13,8 +13,8 @@ import equinox as eqx
 import jax
 from jaxtyping import PyTree
 
-from .leaves import is_trained
-from .selector import AbstractSelector
+from .leaves import is_trained, paths_and_leaves
+from .selector import AbstractSelector, aligned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +36,16 @@ class Axes:
     def is_matrix(self) -> bool:
         """Whether the leaf has an axis in and an axis out."""
         return bool(self.out and self.in_)
+
+    def layer(self, ndim: int) -> tuple[int, ...]:
+        """The axes, of `ndim`, along which one layer lies: all but the stacked ones."""
+        return tuple(axis for axis in range(ndim) if axis not in self.stacked)
+
+    def unit(self, ndim: int) -> tuple[int, ...]:
+        """The axes, of `ndim`, along which the weights of one unit lie: those of the layer without
+        the out ones. Where nothing comes in, as in a bias, the layer is one unit."""
+        apart = self.out if self.is_matrix else ()
+        return tuple(axis for axis in self.layer(ndim) if axis not in apart)
 
 
 AxesRules: TypeAlias = tuple[tuple[AbstractSelector, Axes], ...]
@@ -137,8 +147,30 @@ def axes(tree: PyTree, rules: AxesRules = ()) -> PyTree:
     nodes = jax.tree.leaves(tree, is_leaf=_is_layer)
     decided = list(_decide(nodes))
     for where, given in reversed(rules):
-        chosen = jax.tree.leaves(where(tree))
-        decided = [given if hit else old for hit, old in zip(chosen, decided, strict=True)]
+        hits = jax.tree.leaves(where(tree))
+        _check_fit(given, tree, hits)
+        decided = [given if hit else old for hit, old in zip(hits, decided, strict=True)]
     found, treedef = jax.tree.flatten(tree)
     answers = iter(decided)
     return jax.tree.unflatten(treedef, [next(answers) if is_trained(x) else None for x in found])
+
+
+def _check_fit(given: Axes, tree: PyTree, hits: list[bool]) -> None:
+    """The axes that a rule gives are axes of the leaves that it selects, each named once."""
+    named = (*given.out, *given.in_, *given.spatial, *given.stacked)
+    trained = [(path, leaf) for path, leaf in paths_and_leaves(tree) if is_trained(leaf)]
+    for (path, leaf), hit in zip(trained, hits, strict=True):
+        wrong = [a for a in named if not 0 <= a < len(leaf.shape) or named.count(a) > 1]
+        if hit and wrong:
+            raise ValueError(
+                f"`rules` must name axes of the leaves that they select, from 0 and each once; got "
+                f"{given} for `{path}` of shape {tuple(leaf.shape)}."
+            )
+
+
+def leaf_axes(rules: AxesRules, like: PyTree, tree: PyTree) -> list[Axes]:
+    """The `Axes` of each leaf of `tree`, in order.
+
+    - `like`: the tree whose layer types are looked at; it has at least the leaves of `tree`.
+    """
+    return aligned(jax.tree.leaves(axes(like, rules)), like, tree)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from .component import Component
 from .hyperparam import check_scalars
 from .leafwise import check_same_paths
 from .leaves import is_abstract, paths_and_leaves, select_leaves
@@ -62,8 +63,10 @@ def check_selectors(transform: "AbstractTransform", params: PyTree) -> None:
     """A path, layer or leaf that a selector names must be there."""
     for member in walk(transform):
         for name, value in vars(member).items():
-            if isinstance(value, AbstractSelector) and (why := value._unmatched(params)):
-                raise ValueError(f"`{type(member).__name__}({name}=...)` {why}")
+            # Alone, or among `rules`; those of members are the members' own.
+            for part in jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, Component)):
+                if isinstance(part, AbstractSelector) and (why := part._unmatched(params)):
+                    raise ValueError(f"`{type(member).__name__}({name}=...)` {why}")
 
 
 def check_state_type(transform: "AbstractTransform", state: Any, wanted: type) -> None:

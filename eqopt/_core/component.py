@@ -98,11 +98,11 @@ def infix(operator: str, parts: Sequence[Any], **kwargs: Any) -> wl.AbstractDoc:
 def _is_default(value: Any, default: Any) -> bool:
     if value is default:
         return True
-    return (
-        type(value) is type(default)
-        and isinstance(value, bool | int | float | str)
-        and (value == default)
-    )
+    if type(value) is not type(default):
+        return False
+    if isinstance(value, tuple):
+        return len(value) == len(default) and all(map(_is_default, value, default))
+    return isinstance(value, bool | int | float | str) and value == default
 
 
 class _Text:

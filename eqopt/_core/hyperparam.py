@@ -120,6 +120,41 @@ class Range(AbstractConverter):
         return f"{label} must be {wanted}; got {value!r}.{hint}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Rows(AbstractConverter):
+    """Metadata of a field that holds rows of hyperparameters; a single row may be given alone.
+
+    - `width`: how many there are in a row.
+    - `presets`: pairs of a name and the rows that it stands for.
+    """
+
+    width: int
+    presets: tuple[tuple[str, tuple[tuple[float, ...], ...]], ...] = ()
+
+    def convert(self, label: str, value: Any) -> Any:
+        """The rows as tuples; each entry is checked as a hyperparameter."""
+        wanted = f"{label} must be a row of {self.width} numbers, or such rows"
+        if isinstance(value, str):
+            known = dict(self.presets)
+            if value not in known:
+                names = ", ".join(map(repr, known))
+                raise ValueError(f"{label} must be numbers or one of {names}; got {value!r}.")
+            return known[value]
+        if isinstance(value, np.ndarray | jax.Array):
+            if value.ndim not in (1, 2):
+                raise ValueError(f"{wanted}; got an array of shape {value.shape}.")
+            rows = value[None] if value.ndim == 1 else value
+            value = [[rows[i, j] for j in range(rows.shape[1])] for i in range(rows.shape[0])]
+        if not isinstance(value, list | tuple):
+            raise TypeError(f"{wanted}; got {value!r}.")
+        if not any(isinstance(row, list | tuple) for row in value):
+            value = [value]
+        if any(not isinstance(row, list | tuple) or len(row) != self.width for row in value):
+            raise ValueError(f"{wanted}; got {value!r}.")
+        checked = (tuple(Range().convert(label, x) for x in row) for row in value)
+        return tuple(tuple(float(x) if type(x) is int else x for x in row) for row in checked)
+
+
 def is_function(x: Any) -> bool:
     """Whether something is a plain function or method, not a module that can be called."""
     return isinstance(x, types.FunctionType | types.BuiltinFunctionType | types.MethodType)
@@ -172,6 +207,16 @@ def own_numbers(component: Component) -> dict[str, Any]:
     }
 
 
+def own_rows(component: Component) -> dict[str, Any]:
+    """The rows of hyperparameters among a component's own fields, by name; `None`s left out."""
+    return {
+        field.name: value
+        for field in dataclasses.fields(component)
+        if isinstance(converter_of(field.type), Rows)
+        and (value := getattr(component, field.name)) is not None
+    }
+
+
 def takes_schedule(annotation: Any) -> bool:
     """Whether an annotated field is a hyperparameter for which a schedule may stand."""
     rule = converter_of(annotation)
@@ -180,9 +225,10 @@ def takes_schedule(annotation: Any) -> bool:
 
 def check_scalars(component: Component) -> None:
     """Batched hyperparameters belong under `filter_vmap`."""
-    for name, value in own_numbers(component).items():
-        if getattr(value, "ndim", 0):
-            raise ValueError(
-                f"`{type(component).__name__}({name}=...)` must be a scalar where it is used; got "
-                f"shape {value.shape}. Use batched hyperparameters under `eqx.filter_vmap`."
-            )
+    for name, value in (own_numbers(component) | own_rows(component)).items():
+        for x in jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, Schedule)):
+            if getattr(x, "ndim", 0):
+                raise ValueError(
+                    f"`{type(component).__name__}({name}=...)` must be a scalar where it is used; "
+                    f"got shape {x.shape}. Use batched hyperparameters under `eqx.filter_vmap`."
+                )

@@ -17,9 +17,9 @@ from jaxtyping import Array, PyTree
 
 from .leaves import paths_and_leaves, real_dtype, widen
 
-Static: TypeAlias = tuple[Any, Any, bool]
+Static: TypeAlias = tuple[Any, Any, bool, tuple[Any, ...]]
 """What of a rule is compiled in: its function, the structure of its numbers, whether it is a
-method."""
+method, and what it is given of the leaf at hand (see `Stage.each`)."""
 
 
 def leafwise(rule: Callable[..., Any], *scalars: Any) -> Callable[..., Any]:
@@ -61,7 +61,8 @@ class Stage:
     """One rule of a chain, with what it works on.
 
     - `rule`: as in `leafwise`; called as `rule(*scalars, update, *states)`, with the parameter
-      last where `reads_params`. It returns the new update, followed by the new states.
+      last where `reads_params`, and with the leaf's entry of `each` first, if there is one. It
+      returns the new update, followed by the new states.
     - `scalars`: as in `leafwise`.
     - `states`: trees like the updates.
     - `new_state`: makes the new state of the new `states`.
@@ -69,6 +70,7 @@ class Stage:
     - `where`: bools, one for each leaf of the updates, if the rule applies to some only; it then
       has no states.
     - `reads_old`: whether the new update is made of the states as they were, not as they become.
+    - `each`: what is compiled in for each leaf of the updates, such as its axes; hashable.
     """
 
     rule: Callable[..., Any]
@@ -78,6 +80,7 @@ class Stage:
     reads_params: bool = False
     where: Sequence[bool] | None = None
     reads_old: bool = False
+    each: Sequence[Any] | None = None
 
 
 def run_stages(
@@ -112,8 +115,15 @@ def run_stages(
 
 def _active(stages: Sequence[Stage], statics: Sequence[Any], i: int) -> tuple[Any, ...]:
     """What is compiled in of each stage for leaf `i`; `None` where it doesn't apply."""
+
+    def own(stage: Stage, static: Any) -> Any:
+        if stage.each is None:
+            return static
+        (function, treedef, is_method, _), *rest = static
+        return ((function, treedef, is_method, (stage.each[i],)), *rest)
+
     return tuple(
-        static if stage.where is None or stage.where[i] else None
+        own(stage, static) if stage.where is None or stage.where[i] else None
         for stage, static in zip(stages, statics, strict=True)
     )
 
@@ -201,10 +211,10 @@ def _follow(
 
 
 def _apply_rule(static: Static, numbers: Sequence[Any], leaves: Sequence[Any]) -> Any:
-    function, treedef, is_method = static
+    function, treedef, is_method, given = static
     dtype = real_dtype(*leaves)
     owner, scalars = jax.tree.unflatten(treedef, [_as_scalar(x, dtype) for x in numbers])
-    arguments = (owner, *scalars) if is_method else scalars
+    arguments = (owner, *given, *scalars) if is_method else (*given, *scalars)
     out = function(*arguments, *(widen(leaf, dtype) for leaf in leaves))
     if isinstance(out, tuple):
         return tuple(x.astype(leaf.dtype) for x, leaf in zip(out, leaves, strict=False))
@@ -227,7 +237,7 @@ def _unpack(rule: Callable[..., Any], scalars: tuple[Any, ...]) -> tuple[Static,
             "module level: a closure would be compiled anew at each call."
         )
     numbers, treedef = jax.tree.flatten((getattr(rule, "__self__", None), scalars))
-    return (function, treedef, hasattr(rule, "__func__")), numbers
+    return (function, treedef, hasattr(rule, "__func__"), ()), numbers
 
 
 def _share(numbers: list[Any], leaves: Sequence[Sequence[Any]]) -> list[Any]:

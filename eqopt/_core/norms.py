@@ -32,6 +32,12 @@ def scalars_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
     return jax.tree.map(lambda x: jnp.zeros_like(squared_norm(x), dtype=dtype), tree)
 
 
+def norm_along(x: Inexact[Array, "..."], axes: tuple[int, ...]) -> Float[Array, "..."]:
+    """The Euclidean norms of one array along some of its axes, which stay, of length 1; 0, with
+    derivative 0, at zero."""
+    return safe_sqrt(jnp.sum(abs_sq(widen(x)), axis=axes, keepdims=True))
+
+
 def global_squared_norm(tree: PyTree) -> Float[Array, ""]:
     """The sum of `|x|^2` over all leaves; 0 for a tree without leaves."""
     return reduce(add, map(squared_norm, jax.tree.leaves(tree)), jnp.zeros((), jnp.float32))

@@ -153,10 +153,17 @@ def chosen(where: AbstractSelector, like: PyTree, tree: PyTree) -> list[bool]:
 
     - `like`: the tree that the selector looks at; it has at least the leaves of `tree`.
     """
-    hits = jax.tree.leaves(where(like))
+    return aligned(jax.tree.leaves(where(like)), like, tree)
+
+
+def aligned(values: list[Any], like: PyTree, tree: PyTree) -> list[Any]:
+    """Of the values, one for each leaf of `like`, those for the leaves of `tree`, in its order.
+
+    - `like`: a tree that has at least the leaves of `tree`.
+    """
     if jax.tree.structure(like) == jax.tree.structure(tree):
-        return hits
-    by_path = {path: hit for (path, _), hit in zip(paths_and_leaves(like), hits, strict=True)}
+        return values
+    by_path = {path: value for (path, _), value in zip(paths_and_leaves(like), values, strict=True)}
     return [by_path[path] for path, _ in paths_and_leaves(tree)]
 
 

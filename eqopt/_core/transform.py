@@ -14,13 +14,14 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from . import boundary
 from .apply import apply_updates
 from .arithmetic import increment
 from .component import Component
-from .hyperparam import check_scalars, own_numbers
+from .hyperparam import check_scalars, own_numbers, own_rows
 from .leaves import trained
 from .schedule import AbstractSchedule
 from .types import Count, OptState, Params, Updates
@@ -199,6 +200,7 @@ class AbstractTransform(Component):
             for name, value in own_numbers(self).items()
             if isinstance(value, AbstractSchedule)
         }
+        values |= {name: at_count(rows, count) for name, rows in own_rows(self).items()}
         return replace_fields(self, values) if values else self
 
     def _begin(self, params: Params) -> Any:
@@ -221,6 +223,15 @@ class AbstractTransform(Component):
             boundary.check_extras(self, kept, params_kept, extras)
             boundary.check_state(self, kept, params_kept, state.inner)
         return kept, params_kept, boundary.plain_extras(extras, params)
+
+
+def at_count(value: Any, count: Count) -> Any:
+    """A hyperparameter, or rows of them, with the schedules evaluated."""
+
+    def is_schedule(x: Any) -> bool:
+        return isinstance(x, AbstractSchedule)
+
+    return jax.tree.map(lambda x: x(count) if is_schedule(x) else x, value, is_leaf=is_schedule)
 
 
 def replace_fields(module: Any, values: dict[str, Any]) -> Any:

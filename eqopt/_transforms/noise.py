@@ -27,10 +27,10 @@ class AddNoise(AbstractTransform):
     $\sigma_t^2 = \eta / (1 + t)^\gamma$, with $t = 0$ at the first update (Neelakantan et al. 2015,
     section 3).
 
-    optax counts $t$ from 1 and leaves the 1 out, which is the same. The noise is drawn in at least float32; that of a complex
-    leaf has half the variance in each part. Each leaf and each update has a key of its own, made
-    from the state's key by `fold_in` with the count and then with the leaf's number, so that an
-    update can be repeated.
+    optax counts $t$ from 1 and leaves the 1 out, which is the same. The noise is drawn in at least
+    float32; that of a complex leaf has half the variance in each part. Each leaf and each update
+    has a key of its own, made from the state's key by `fold_in` with the count and then with the
+    leaf's number, so that an update can be repeated.
 
     - `eta`: $\eta$, the variance at the first update, at least 0.
     - `gamma`: $\gamma$, at least 0; the paper has 0.55.
