@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from .boundary import check_state_type, snake_case
 from .component import Component
-from .hyperparam import own_numbers, own_rows, takes_schedule
+from .hyperparam import is_whole, own_numbers, own_rows
 from .leafwise import check_same_paths
 from .leaves import paths_and_leaves, plain
 from .optimizer import AbstractOptimizer
@@ -129,9 +129,8 @@ def dynamic(optim: Optim) -> Optim:
     - `optim`: a transformation, a schedule or a projection.
     """
 
-    numbers = own_numbers(optim)
     values = {
-        field.name: _array(value, field.name in numbers and takes_schedule(field.type))
+        field.name: _array(value, is_whole(field))
         for field in dataclasses.fields(optim)
         if not field.metadata.get("static", False)
         for value in [getattr(optim, field.name)]
@@ -139,17 +138,17 @@ def dynamic(optim: Optim) -> Optim:
     return replace_fields(optim, values)
 
 
-def _array(x: Any, as_float: bool = False) -> Any:
+def _array(x: Any, whole: bool) -> Any:
     """A number, or what holds numbers, as arrays of a fixed type; lengths and counts stay ints."""
     if isinstance(x, bool | str):
         return x
     if isinstance(x, int | float):
-        is_float = as_float or isinstance(x, float)
-        return jnp.asarray(x, jnp.result_type(float) if is_float else jnp.int32)
+        is_int = whole and isinstance(x, int)
+        return jnp.asarray(x, jnp.int32 if is_int else jnp.result_type(float))
     if isinstance(x, jax.Array):
         return plain(x)
     if isinstance(x, Component):
         return dynamic(x)
     if jax.tree_util.all_leaves([x]):
         return x
-    return jax.tree.map(_array, x, is_leaf=lambda y: isinstance(y, Component))
+    return jax.tree.map(lambda y: _array(y, whole), x, is_leaf=lambda y: isinstance(y, Component))

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from .boundary import match_params
+from .boundary import check_kinds, match_params
 from .leafwise import check_same_paths, leafwise
 from .leaves import trained
 from .types import Leaf, Params, Updates
@@ -20,9 +20,10 @@ def apply_updates(params: Params, updates: Updates) -> Params:
     """`params + updates`, added in the wider of the two dtypes and rounded once to the
     parameter's. Leaves without an update, or that are no float arrays, stay as they are.
 
-    **Raises** `ValueError` if the updates don't match the parameters.
+    **Raises** `ValueError` or `TypeError` if the updates don't match the parameters.
     """
     changes = trained(updates)
+    check_kinds("apply_updates", updates, changes, params)
     kept = match_params("apply_updates", changes, trained(params))
     return eqx.combine(leafwise(_add)(kept, changes), params)
 

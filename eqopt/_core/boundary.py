@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from .component import Component
 from .hyperparam import check_scalars
 from .leafwise import check_same_paths
-from .leaves import is_abstract, paths_and_leaves, select_leaves
+from .leaves import is_abstract, is_trained, paths_and_leaves, select_leaves
 from .selector import AbstractSelector
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def match_params(name: str, updates: PyTree, params: PyTree) -> PyTree:
                 f"leaf at `{missing[0]}`, `params` has no parameter there."
             )
         params = select_leaves(params, [path in wanted for path in found])
+        check_same_paths(f"`{name}`: `updates`", updates, "`params`", params)
         old = jax.tree.leaves(params)
     for i, (u, p) in enumerate(zip(map(jax.typeof, new), map(jax.typeof, old), strict=True)):
         if u.shape != p.shape or (u.dtype.kind == "c") != (p.dtype.kind == "c"):
@@ -101,16 +102,25 @@ def match_params(name: str, updates: PyTree, params: PyTree) -> PyTree:
     return params
 
 
-def check_numbers(name: str, updates: PyTree, params: PyTree) -> None:
-    """A Python number is no update of a parameter."""
-    if not any(isinstance(x, int | float | complex) for x in jax.tree.leaves(updates)):
+def check_kinds(name: str, updates: PyTree, kept: PyTree, params: PyTree) -> None:
+    """A Python number, a list or an integer array is no update of a parameter.
+
+    - `kept`: what of the updates is trained.
+    """
+    found = jax.tree.leaves(updates)
+    if len(found) == len(jax.tree.leaves(kept)):
         return
-    trained = {path for path, _ in paths_and_leaves(params)}
+    trained = {path for path, leaf in paths_and_leaves(params) if is_trained(leaf)}
+    others = {path for path, _ in paths_and_leaves(params)} - trained
     for path, x in paths_and_leaves(updates):
-        if isinstance(x, int | float | complex) and path in trained:
+        if is_trained(x) or path in others:
+            continue
+        dtype = getattr(x, "dtype", None)
+        if path in trained or dtype is not None or isinstance(x, int | float | complex):
+            got = repr(x) if dtype is None else f"an array of {dtype}"
             raise TypeError(
-                f"`{name}`: `updates` must be arrays where `params` are; got the Python number "
-                f"{x!r} at `{path}`."
+                f"`{name}`: `updates` must be float arrays where `params` are, in the same "
+                f"structure; got {got} at `{path}`."
             )
 
 
@@ -168,7 +178,7 @@ def check_state(
 ) -> None:
     """The state has the leaves, and the shapes, that `init` gives for these updates."""
     like = updates if params is None else params
-    key = hash(_signature(transform, like, state))
+    key = _signature(transform, like, state)
     if key in _checked:
         return
     wanted = _expected_state(transform, like)
@@ -244,7 +254,8 @@ def _first_other_node(a: Any, b: Any, path: str) -> str | None:
 
 def _signature(*trees: PyTree) -> Any:
     leaves, treedef = jax.tree.flatten(trees)
-    return treedef, tuple((jnp.shape(x), getattr(x, "dtype", type(x))) for x in leaves)
+    leaves = tuple((jnp.shape(x), getattr(x, "dtype", type(x))) for x in leaves)
+    return hash((treedef, str(treedef), leaves))  # the hash alone knows no keys of dicts
 
 
 def _where_none(updates: PyTree) -> str:

@@ -89,7 +89,7 @@ class Chain(AbstractTransform):
     def __getitem__(self, key: int | str | slice) -> AbstractTransform:
         if isinstance(key, str):
             if key not in self.names:
-                known = ", ".join(repr(name) for name in self.names if name is not None)
+                known = ", ".join(repr(name) for name in self.names if name is not None) or "none"
                 raise KeyError(f"`Chain` has no member named {key!r}; its names are: {known}.")
             return self.members[self.names.index(key)]
         if isinstance(key, slice):

@@ -51,13 +51,14 @@ class Range(AbstractConverter):
     lt: int | float | None = None
     le: int | float | None = None
     schedules: bool = True
+    whole: bool = False  # a length or a count: integers stay integers
 
     @property
     def rule(self) -> str:
         """The rule in words, as errors give it."""
         low, high = self.ge, self.lt
         if self.gt == 0 and high is None and self.le is None:
-            return "be positive"
+            return "be positive and finite" if self.whole else "be positive"
         if low is not None and high is None and self.le is None:
             return f"be at least {low:g}"
         if low is None and self.gt is None and high is None and self.le is None:
@@ -70,6 +71,7 @@ class Range(AbstractConverter):
         """Whether a concrete number keeps the rule; NaN never does."""
         return (
             value == value
+            and (not self.whole or abs(value) < np.inf)
             and (self.ge is None or value >= self.ge)
             and (self.gt is None or value > self.gt)
             and (self.lt is None or value < self.lt)
@@ -94,9 +96,10 @@ class Range(AbstractConverter):
                 f"{label} must be a scalar; got an array of shape {value.shape} and dtype "
                 f"{value.dtype}. To sweep values, build under `eqx.filter_vmap`."
             )
-        if isinstance(value, jax.Array):
-            return value
-        self._check(label, value.item())
+        if not isinstance(value, jax.Array):
+            self._check(label, value.item())
+        if jnp.issubdtype(value.dtype, jnp.integer) and not self.whole:
+            return jnp.asarray(value, jnp.result_type(float))  # unsigned ones have no negative
         return jnp.asarray(value)
 
     def _check(self, label: str, value: int | float) -> None:
@@ -155,6 +158,12 @@ class Rows(AbstractConverter):
         return tuple(tuple(float(x) if type(x) is int else x for x in row) for row in checked)
 
 
+def is_whole(field: Any) -> bool:
+    """Whether a field holds lengths or counts."""
+    rule = converter_of(field.type)
+    return field.metadata.get("whole", False) or (isinstance(rule, Range) and rule.whole)
+
+
 def is_function(x: Any) -> bool:
     """Whether something is a plain function or method, not a module that can be called."""
     return isinstance(x, types.FunctionType | types.BuiltinFunctionType | types.MethodType)
@@ -174,6 +183,8 @@ Decay: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0, lt=1)]
 UnitInterval: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0, le=1)]
 """A hyperparameter in [0, 1]."""
 
+Steps: TypeAlias = Annotated[_Numeric, Range(gt=0, schedules=False, whole=True)]
+"""The length of a schedule: a finite number above 0, no schedule."""
 Number: TypeAlias = Annotated[_Numeric, Range(schedules=False)]
 """A number or a scalar array, where a schedule makes no sense: in a schedule."""
 PositiveNumber: TypeAlias = Annotated[_Numeric, Range(gt=0, schedules=False)]
@@ -217,15 +228,19 @@ def own_rows(component: Component) -> dict[str, Any]:
     }
 
 
-def takes_schedule(annotation: Any) -> bool:
-    """Whether an annotated field is a hyperparameter for which a schedule may stand."""
-    rule = converter_of(annotation)
-    return isinstance(rule, Range) and rule.schedules
+def _parts(component: Component) -> dict[str, Any]:
+    """The numbers among the parts of what an operator or a list built."""
+    return {
+        field.name: tuple(x for x in value if not isinstance(x, Component))
+        for field in dataclasses.fields(component)
+        if isinstance(component, Schedule)
+        and isinstance(value := getattr(component, field.name), tuple)
+    }
 
 
 def check_scalars(component: Component) -> None:
     """Batched hyperparameters belong under `filter_vmap`."""
-    for name, value in (own_numbers(component) | own_rows(component)).items():
+    for name, value in (own_numbers(component) | own_rows(component) | _parts(component)).items():
         for x in jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, Schedule)):
             if getattr(x, "ndim", 0):
                 raise ValueError(

@@ -223,6 +223,8 @@ def _apply_rule(static: Static, numbers: Sequence[Any], leaves: Sequence[Any]) -
 
 def _as_scalar(x: Any, dtype: Any) -> Any:
     """A number in the leaf's real dtype; counts and what is no number stay what they are."""
+    if not hasattr(x, "dtype"):  # a Python number, where nothing is compiled
+        return x if isinstance(x, bool) else jnp.asarray(x, dtype)
     real = jnp.issubdtype(x.dtype, jnp.floating) and x.ndim == 0
     number = x.weak_type and jnp.issubdtype(x.dtype, jnp.number)
     return x.astype(dtype) if real or number else x

@@ -2,6 +2,7 @@
 
 from functools import reduce
 from operator import add
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,13 @@ def norm_along(x: Inexact[Array, "..."], axes: tuple[int, ...]) -> Float[Array, 
     """The Euclidean norms of one array along some of its axes, which stay, of length 1; 0, with
     derivative 0, at zero."""
     return safe_sqrt(jnp.sum(abs_sq(widen(x)), axis=axes, keepdims=True))
+
+
+def factor_within(norm: Float[Array, "..."], bound: Any) -> Float[Array, "..."]:
+    """What takes something of a norm down to a bound: exactly 1 at or below it, `bound / norm`
+    above; NaN where the norm is."""
+    within = norm <= bound
+    return jnp.where(within, 1, bound / jnp.where(within, 1, norm))
 
 
 def global_squared_norm(tree: PyTree) -> Float[Array, ""]:

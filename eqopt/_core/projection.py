@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from .component import Component, infix
 from .hyperparam import check_scalars
-from .leaves import trained
+from .leaves import paths_and_leaves, trained
 
 
 class AbstractProjection(Component):
@@ -31,6 +31,12 @@ class AbstractProjection(Component):
         if not jax.tree.leaves(kept):
             tree = jax.tree.map(_as_float, tree)
             kept = trained(tree)
+        if jax.tree.leaves(tree) and not jax.tree.leaves(kept):
+            path, leaf = paths_and_leaves(tree)[0]
+            raise TypeError(
+                f"`{type(self).__name__}` must be given at least one array; got {leaf!r} at "
+                f"`{path}`. Use `jnp.asarray`."
+            )
         return eqx.combine(self._apply(kept), tree)
 
     def _apply(self, tree: PyTree) -> PyTree:

@@ -214,9 +214,9 @@ class AbstractTransform(Component):
         boundary.check_state_type(self, state, State)
         kept = trained(updates)
         if params is not None:
-            name, params_kept = type(self).__name__, trained(params)
-            boundary.check_numbers(name, updates, params_kept)
-            params_kept = boundary.match_params(name, kept, params_kept)
+            name = type(self).__name__
+            boundary.check_kinds(name, updates, kept, params)
+            params_kept = boundary.match_params(name, kept, trained(params))
         else:
             params_kept = None
         if not _inside.get():

@@ -11,7 +11,7 @@ from .._core.axes import AxesRules, leaf_axes
 from .._core.elementwise import AbstractStateless
 from .._core.hyperparam import NonNegative
 from .._core.leafwise import Stage
-from .._core.norms import global_norm, leaf_rms, norm_along
+from .._core.norms import factor_within, global_norm, leaf_rms, norm_along
 from .._core.types import Count, Leaf, Params, Updates
 
 
@@ -59,8 +59,7 @@ class ClipByGlobalNorm(AbstractStateless):
         return Stage(self._rule, scalars=(global_norm(updates),))
 
     def _rule(self, norm: Float[Array, ""], g: Leaf) -> Leaf:
-        above = norm > self.max_norm
-        return g * jnp.where(above, self.max_norm / jnp.where(above, norm, 1), 1)
+        return g * factor_within(norm, self.max_norm)
 
 
 class ClipByBlockRMS(AbstractStateless):
@@ -80,9 +79,7 @@ class ClipByBlockRMS(AbstractStateless):
         return Stage(self._rule)
 
     def _rule(self, g: Leaf) -> Leaf:
-        rms = leaf_rms(g)
-        above = rms > self.threshold
-        return g * jnp.where(above, self.threshold / jnp.where(above, rms, 1), 1)
+        return g * factor_within(leaf_rms(g), self.threshold)
 
 
 class AdaptiveGradClip(AbstractStateless):
@@ -120,5 +117,4 @@ class AdaptiveGradClip(AbstractStateless):
         eps: Any = self.eps
         norm = norm_along(g, along)
         bound = self.clipping * jnp.maximum(norm_along(p, along), eps)
-        above = norm > bound
-        return g * jnp.where(above, bound / jnp.where(above, norm, 1), 1)
+        return g * factor_within(norm, bound)

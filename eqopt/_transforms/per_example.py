@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
 from .._core.leaves import paths_and_leaves, trained, widen
-from .._core.norms import global_norm
+from .._core.norms import factor_within, global_norm
 
 
 def per_example_global_norm_clip(grads: PyTree, max_norm: Any) -> tuple[PyTree, Int[Array, ""]]:
@@ -63,11 +63,10 @@ def _per_example(name: str, grads: PyTree) -> PyTree:
 
 def _clipped_sum(grads: PyTree, max_norm: Any) -> tuple[PyTree, Int[Array, ""]]:
     norms = jax.vmap(global_norm)(grads)
-    above = norms > max_norm
-    factors = jnp.where(above, max_norm / jnp.where(above, norms, 1), 1)
+    factors = factor_within(norms, max_norm)
 
     def total(x: Array) -> Array:
         factor = factors.reshape(-1, *(1 for _ in x.shape[1:]))
         return jnp.sum(widen(x) * factor, axis=0).astype(x.dtype)
 
-    return jax.tree.map(total, grads), jnp.sum(above)
+    return jax.tree.map(total, grads), jnp.sum(norms > max_norm)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._core.hyperparam import NonNegativeNumber
 from .._core.leafwise import leafwise
-from .._core.norms import global_norm
+from .._core.norms import factor_within, global_norm
 from .._core.projection import AbstractProjection
 from .._core.types import Leaf
 
@@ -17,7 +17,8 @@ class L2Ball(AbstractProjection):
     r"""The Euclidean ball $\lVert x \rVert \le r$: $P(x) = x \min(1, r / \lVert x \rVert)$.
 
     The whole tree is one vector. Inside the ball the tree comes back unchanged, bit for bit, and
-    the derivative is the identity, at zero too.
+    the derivative is the identity, at zero too. The norm must be one that float32 can square, up
+    to about 1e19.
 
     - `radius`: $r$, at least 0.
     """
@@ -28,13 +29,13 @@ class L2Ball(AbstractProjection):
         return leafwise(self._rule, global_norm(tree))(tree)
 
     def _rule(self, norm: Float[Array, ""], x: Leaf) -> Leaf:
-        outside = norm > self.radius
-        return x * jnp.where(outside, self.radius / jnp.where(outside, norm, 1), 1)
+        return x * factor_within(norm, self.radius)
 
 
 class L2Sphere(AbstractProjection):
     r"""The Euclidean sphere $\lVert x \rVert = r$: $P(x) = r\, x / \lVert x \rVert$.
 
+    The norm must be one that float32 can square, from about 1e-19 to 1e19.
     The whole tree is one vector. Every point of the sphere is nearest to zero: of a zero tree of
     $n$ elements the projection is the point whose elements are all $r / \sqrt n$, with
     derivative 0.

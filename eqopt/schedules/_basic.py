@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._core.hyperparam import Number, PositiveNumber
+from .._core.hyperparam import Number, Steps
 from .._core.schedule import AbstractSchedule, fraction, interpolate
 
 
@@ -24,7 +24,7 @@ class Constant(AbstractSchedule):
     """
 
     value: Number
-    steps: PositiveNumber | None = None
+    steps: Steps | None = None
 
     def _value(self, count: Array) -> Array:
         return jnp.asarray(self.value, float)
@@ -46,7 +46,7 @@ class Linear(AbstractSchedule):
 
     init_value: Number
     end_value: Number
-    steps: PositiveNumber
+    steps: Steps
 
     def _value(self, count: Array) -> Array:
         return interpolate(self.init_value, self.end_value, fraction(count, self.steps))
@@ -66,7 +66,7 @@ class FromFunction(AbstractSchedule):
     """
 
     fn: Callable[[Array], Any] = eqx.field(static=True)
-    steps: PositiveNumber | None = None
+    steps: Steps | None = None
 
     def __check_init__(self) -> None:
         if not callable(self.fn):

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._core.arithmetic import safe_power
-from .._core.hyperparam import Number, PositiveNumber
+from .._core.hyperparam import Number, PositiveNumber, Steps
 from .._core.schedule import AbstractSchedule, fraction, interpolate
 
 
@@ -26,7 +26,7 @@ class CosineDecay(AbstractSchedule):
     """
 
     init_value: Number
-    steps: PositiveNumber
+    steps: Steps
     end_value: Number = 0.0
     exponent: PositiveNumber = 1.0
 

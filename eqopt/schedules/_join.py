@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import equinox as eqx
+import numpy as np
 from jaxtyping import Array
 
 from .._core.hyperparam import Range, is_function
@@ -31,11 +33,15 @@ class Join(AbstractSchedule):
     """
 
     schedules: tuple[AbstractSchedule, ...]
-    boundaries: tuple[Any, ...]
+    boundaries: tuple[Any, ...] = eqx.field(metadata={"whole": True})
 
     def __init__(self, schedules: Sequence[Any], boundaries: Sequence[Any]):
         self.schedules = tuple(schedules)
-        number = Range(gt=0, schedules=False)
+        known = [b.item() if isinstance(b, np.generic | np.ndarray) else b for b in boundaries]
+        known = [b for b in known if isinstance(b, int | float)]
+        if any(second <= first for first, second in pairwise(known)):
+            raise ValueError(f"`Join(boundaries=...)` must increase; got {known}.")
+        number = Range(gt=0, schedules=False, whole=True)
         self.boundaries = tuple(
             number.convert(f"`Join(boundaries=...)[{i}]`", b) for i, b in enumerate(boundaries)
         )
@@ -55,9 +61,6 @@ class Join(AbstractSchedule):
                 "`Join(boundaries=...)` must have one boundary fewer than there are schedules; got "
                 f"{len(self.boundaries)} boundaries for {len(self.schedules)} schedules."
             )
-        known = [b for b in self.boundaries if isinstance(b, int | float)]
-        if any(second <= first for first, second in pairwise(known)):
-            raise ValueError(f"`Join(boundaries=...)` must increase; got {known}.")
 
     @property
     def steps(self) -> Any:
