@@ -26,7 +26,7 @@ def our_step(optim: eqopt.AbstractTransform) -> Callable[..., Any]:
     """Update and apply with eqopt."""
 
     def step(params: Any, state: Any, grads: Any) -> Any:
-        return optim.step(grads, state, params)
+        return optim.step(grads, state, params, value=1.0)
 
     return step
 
@@ -34,8 +34,10 @@ def our_step(optim: eqopt.AbstractTransform) -> Callable[..., Any]:
 def their_step(tx: optax.GradientTransformation) -> Callable[..., Any]:
     """Update and apply with optax."""
 
+    tx = optax.with_extra_args_support(tx)
+
     def step(params: Any, state: Any, grads: Any) -> Any:
-        updates, state = tx.update(grads, state, params)
+        updates, state = tx.update(grads, state, params, value=1.0)
         return optax.apply_updates(params, updates), state
 
     return step

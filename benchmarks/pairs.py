@@ -29,6 +29,7 @@ class Pair(NamedTuple):
 
 
 MOMENTS, ONE_OPERATION = 0.35, 1.2
+ONE = 1.1  # step time of a rule of one operation
 COPIES = 0.75  # of what the compiler copies in optax's
 LARGE, MANY, MODEL = "16 million in 4 leaves", "1,000 leaves of 16x16", "MLP 64-128-128-10"
 LAYERS = "8 layers of matrices"
@@ -108,6 +109,22 @@ PAIRS: dict[str, Pair] = {
     "optimistic": _primitive(
         eqopt.ScaleByOptimisticGradient(), optax.scale_by_optimistic_gradient()
     ),
+    "trust ratio": _primitive(eqopt.ScaleByTrustRatio(), optax.scale_by_trust_ratio(), ONE),
+    "block norm": _primitive(eqopt.ScaleByParamBlockNorm(), optax.scale_by_param_block_norm(), ONE),
+    "block RMS": _primitive(eqopt.ScaleByParamBlockRMS(), optax.scale_by_param_block_rms(), ONE),
+    "Polyak": _primitive(eqopt.ScaleByPolyak(), optax.scale_by_polyak(), ONE),
+    "DoG": _primitive(
+        eqopt.ScaleByDistanceOverGradients(), optax.scale_by_distance_over_gradients()
+    ),
+    "clip block RMS": _primitive(eqopt.ClipByBlockRMS(1.0), optax.clip_by_block_rms(1.0), ONE),
+    "adaptive clip": _primitive(
+        eqopt.AdaptiveGradClip(0.1), optax.adaptive_grad_clip(0.1, axis=1), ONE
+    ),
+    "centralize": _primitive(eqopt.Centralize(), optax.centralize(), ONE),
+    "noise": _primitive(eqopt.AddNoise(0.1, 0.55, 0), optax.add_noise(0.1, 0.55, 0), ONE),
+    "EMA": _primitive(eqopt.EMA(0.9), optax.ema(0.9)),
+    "apply every": _primitive(eqopt.ApplyEvery(3), optax.apply_every(3)),
+    "zero NaN": _primitive(eqopt.ZeroNans(), optax.zero_nans(), ONE),
     "Muon": Pair(
         eqopt.ScaleByMuon() >> eqopt.ScaleByLearningRate(1e-3),
         optax.chain(
