@@ -2,7 +2,16 @@
 
 import numpy as np
 import pytest
-from trajectories import IS_MATRIX, check_trajectory, problem
+from trajectories import (
+    IS_MATRIX,
+    check_trajectory,
+    constant,
+    cosine,
+    descent,
+    gradient,
+    linear,
+    problem,
+)
 
 import eqopt
 from eqopt import schedules, select
@@ -14,30 +23,6 @@ def test_the_gradients_are_hard_enough():
         _, grads = problem(is_complex)
         assert np.all(np.min(grads.real, axis=0) < 0)
         assert np.all(np.max(grads.real, axis=0) > 0)
-
-
-def descent(rate, direction):
-    """What a method adds to the parameters, from the direction that it takes."""
-    return lambda t, g, p, memory: -rate(t) * direction(t, g, p, memory)
-
-
-def constant(value):
-    """The same at every step."""
-    return lambda t: value
-
-
-def linear(start, end, steps):
-    """A line from `start` to `end`; the first step is at 0."""
-    return lambda t: start + (end - start) * min((t - 1) / steps, 1)
-
-
-def cosine(start, steps):
-    """Loshchilov and Hutter 2017, equation 5, with 0 as the smallest rate."""
-    return lambda t: start * (1 + np.cos(np.pi * min((t - 1) / steps, 1))) / 2
-
-
-def gradient(t, g, p, memory):
-    return g
 
 
 def sign(t, g, p, memory):

@@ -1,7 +1,7 @@
 """Orthogonalisation and Muon: trajectories in float64 against plain NumPy, exact factors, layouts,
 and the acceptance cases.
 
-The references import nothing from eqopt; see `test_trajectories.py`. Numbers in the comments are
+The references import nothing from eqopt; see `trajectories.py`. Numbers in the comments are
 those of the papers' lines or equations.
 """
 

@@ -1,11 +1,11 @@
-"""Trajectories, as in `test_trajectories.py`, of what rescales leaf by leaf, clips, accumulates,
+"""Trajectories, as in `trajectories.py`, of what rescales leaf by leaf, clips, accumulates,
 adds noise or watches."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_trajectories import SIZE, constant, descent, flat, gradient, problem, tree
+from trajectories import SIZE, constant, descent, flat, gradient, problem, tree
 
 import eqopt
 from eqopt import schedules

@@ -1,6 +1,6 @@
 """Trajectories of what treats units by themselves, in float64, against plain NumPy.
 
-The references import nothing from eqopt; see `test_trajectories.py`. Numbers in the comments are
+The references import nothing from eqopt; see `trajectories.py`. Numbers in the comments are
 those of the papers' equations.
 """
 

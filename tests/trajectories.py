@@ -40,6 +40,30 @@ def problem(is_complex):
     return params, grads
 
 
+def descent(rate, direction):
+    """What a method adds to the parameters, from the direction that it takes."""
+    return lambda t, g, p, memory: -rate(t) * direction(t, g, p, memory)
+
+
+def constant(value):
+    """The same at every step."""
+    return lambda t: value
+
+
+def linear(start, end, steps):
+    """A line from `start` to `end`; the first step is at 0."""
+    return lambda t: start + (end - start) * min((t - 1) / steps, 1)
+
+
+def cosine(start, steps):
+    """Loshchilov and Hutter 2017, equation 5, with 0 as the smallest rate."""
+    return lambda t: start * (1 + np.cos(np.pi * min((t - 1) / steps, 1))) / 2
+
+
+def gradient(t, g, p, memory):
+    return g
+
+
 def check_trajectory(optim, reference, is_complex):
     """Ten updates, and the parameters after each, agree with the paper to 1e-12."""
     wanted, grads = problem(is_complex)
