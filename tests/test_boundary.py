@@ -48,7 +48,7 @@ def test_static_parts_of_the_model_may_change():
 def test_python_number_as_a_gradient():
     """It is named, not dropped."""
     optim = eqopt.SGD(0.1)
-    with pytest.raises(TypeError, match=r"updates.*Python number 5.0 at `\['b'\]`"):
+    with pytest.raises(TypeError, match=r"updates.*got 5.0 at `\['b'\]`"):
         optim.step({"w": GRADS["w"], "b": 5.0}, optim.init(PARAMS), PARAMS)
 
 

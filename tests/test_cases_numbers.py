@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import TRANSFORMS
+from cases import REPORTED
 
 import eqopt
 from eqopt import projections, schedules
@@ -37,7 +37,7 @@ ADAPTIVE = {
 }
 
 adaptive = pytest.mark.parametrize("optim", ADAPTIVE.values(), ids=ADAPTIVE.keys())
-each_transform = pytest.mark.parametrize("case", TRANSFORMS.values(), ids=TRANSFORMS.keys())
+each_transform = pytest.mark.parametrize("case", REPORTED.values(), ids=REPORTED.keys())
 
 
 def updated(transform, updates, params=None):

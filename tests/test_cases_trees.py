@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import PROJECTIONS, TRANSFORMS
+from cases import PROJECTIONS, REPORTED
 
-each_transform = pytest.mark.parametrize("case", TRANSFORMS.values(), ids=TRANSFORMS.keys())
+each_transform = pytest.mark.parametrize("case", REPORTED.values(), ids=REPORTED.keys())
 
 
 def mlp():

@@ -159,9 +159,11 @@ class Rows(AbstractConverter):
 
 
 def is_whole(field: Any) -> bool:
-    """Whether a field holds lengths or counts."""
+    """Whether integers in a field are lengths, counts or seeds."""
     rule = converter_of(field.type)
-    return field.metadata.get("whole", False) or (isinstance(rule, Range) and rule.whole)
+    if isinstance(rule, Range):
+        return rule.whole
+    return field.metadata.get("whole", False) or not (rule is None or isinstance(rule, Rows))
 
 
 def is_function(x: Any) -> bool:
