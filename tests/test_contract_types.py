@@ -101,7 +101,8 @@ def _wrong_states(optim, params):
         return
     yield "of another shape", optim.init(_change(params, jnp.ones((2, 3)))), PATH
     yield "of a part", optim.init({**params, "layers": []}), PATH
-    yield "of complex parameters", optim.init(_change(params, jnp.ones((4, 3), complex))), PATH
+    if not optim._real_only:
+        yield "of complex parameters", optim.init(_change(params, jnp.ones((4, 3), complex))), PATH
 
 
 def _found_wrong(name):
@@ -133,7 +134,7 @@ def test_wrong_arguments_without_the_hook():
     """The same where eqopt is imported without run-time type checks, in another process."""
     program = (
         "import test_contract_types as t; assert not t._hooked(t.eqopt);"
-        "wrong = [w for name in t.cases.TRANSFORMS for w in t._found_wrong(name)];"
+        "wrong = [w for name in t.cases.REPORTED for w in t._found_wrong(name)];"
         "wrong += [w for cls, field in t.FIELDS.values() for w in t._accepted(cls, field)];"
         "print(*wrong, sep='\\n'); raise SystemExit(bool(wrong))"
     )

@@ -62,7 +62,7 @@ def test_the_count_saturates(case):
         new, state = case.optim.step(grads, after(case.optim, count, params), params, **extras)
         assert int(state.count) == min(count + 1, LARGEST)
         results.append(new)
-    for late in results[1:]:
+    for late in results[1:] if not case.random else ():
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), results[0], late)
 
 
