@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import eqopt
-from eqopt import projections, schedules
+from eqopt import projections, schedules, select
 
 PARAMS = {"w": jnp.array([1.0, 2.0])}
 GRADS = {"w": jnp.array([1.0, -1.0])}
@@ -163,3 +163,87 @@ def test_eps_of_zero(eps):
     """Where nothing has moved yet there is no direction: 0, not NaN."""
     zero = {"w": jnp.zeros(2)}
     np.testing.assert_array_equal(updated(eqopt.Adam(0.1, eps=eps), zero)["w"], np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "value", [jnp.ones(3), jnp.ones(1), 1j, None, "a", True], ids=lambda x: str(x).strip("[]")
+)
+def test_a_loss_is_a_real_scalar(value):
+    """The losses of single examples would change the shapes of updates."""
+    optim = eqopt.ScaleByPolyak()
+    with pytest.raises(TypeError, match="`ScaleByPolyak`: `value` must be a real scalar; got"):
+        optim(GRADS, optim.init(PARAMS), PARAMS, value=value)
+
+
+def test_factored_moments_have_derivatives_at_zero():
+    """In float32 too, where epsilon squared is 0: the first update at 0 has the slope
+    1 / sqrt(epsilon)."""
+    optim = eqopt.ScaleByFactoredRMS(min_dim_size_to_factor=2)
+    slope = jax.grad(lambda g: updated(optim, g, g).sum())(jnp.zeros((2, 3)))
+    np.testing.assert_allclose(slope, np.full((2, 3), 1e15), rtol=1e-5)
+
+
+def test_gains_are_no_matrix():
+    """The gains of a weight normalisation are a vector in the form of a matrix."""
+    model = eqx.nn.WeightNorm(eqx.nn.Linear(3, 4, key=jax.random.key(0)))
+    grads = jax.tree.map(jnp.ones_like, eqx.filter(model, eqx.is_inexact_array))
+    centred = updated(eqopt.Centralize(), grads, model)
+    np.testing.assert_array_equal(centred.g, grads.g)
+    np.testing.assert_allclose(centred.layer.weight, np.zeros((4, 3)), atol=1e-7)
+    assert select.Matrices()(model).layer.weight and not select.Matrices()(model).g
+
+
+@pytest.mark.parametrize(
+    "clip", [eqopt.per_example_global_norm_clip, eqopt.per_example_layer_norm_clip]
+)
+@pytest.mark.parametrize(
+    "bound, error", [(-1.0, ValueError), (jnp.ones(2), TypeError), (True, TypeError)]
+)
+def test_bounds_of_single_examples(clip, bound, error):
+    """A negative bound would turn the gradient round."""
+    with pytest.raises(error, match=r"_norm_clip\(max_norm=...\)` must be"):
+        clip(jnp.ones((2, 3)), bound)
+
+
+def test_an_empty_batch_of_examples():
+    """No examples: a sum of 0, by either norm."""
+    for clip in (eqopt.per_example_global_norm_clip, eqopt.per_example_layer_norm_clip):
+        total, clipped = clip(jnp.ones((0, 3)), 1.0)
+        np.testing.assert_array_equal(total, np.zeros(3))
+        assert int(clipped) == 0
+
+
+@pytest.mark.parametrize(
+    "build, message",
+    [
+        (
+            lambda: eqopt.ScaleByFactoredRMS(min_dim_size_to_factor=True),
+            r"min_dim_size_to_factor=...\)` must be an integer; got True",
+        ),
+        (lambda: eqopt.ApplyEvery(0.5), r"`ApplyEvery\(k=...\)` must be at least 1; got 0.5"),
+        (
+            lambda: eqopt.ScaleByRProp(0.1, min_step_size=1.0, max_step_size=0.5),
+            "must be at most `max_step_size`; got 1.0 and 0.5",
+        ),
+        (lambda: eqopt.Monitor((1, 2)), r"`Monitor\(measures=...\)` must be a dict"),
+        (
+            lambda: eqopt.Monitor((("a", eqopt.global_norm), ("a", eqopt.global_norm))),
+            r"`Monitor\(measures=...\)` must have distinct names",
+        ),
+        (
+            lambda: eqopt.AddNoise(0.1, 0.5, jnp.zeros(3, jnp.uint32)),
+            r"`AddNoise\(key=...\)` must be a random key",
+        ),
+    ],
+)
+def test_bad_arguments_of_primitives(build, message):
+    """Errors at construction name class, argument, rule and value."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        build()
+
+
+def test_old_style_keys_of_either_size():
+    """The number of words says which generator an old-style key is of."""
+    for name in ("threefry2x32", "rbg"):
+        data = jax.random.key_data(jax.random.key(0, impl=name))
+        assert eqopt.AddNoise(0.1, 0.5, data).key.implementation == name

@@ -78,8 +78,24 @@ def debias(mean: Array, decay: Any, count: Int[Array, ""]) -> Array:
 
 def safe_divide(numerator: Any, denominator: Any) -> Array:
     """`numerator / denominator`, and 0 (with derivative 0) where the denominator is 0."""
+    numerator, denominator = jnp.asarray(numerator), jnp.asarray(denominator)
+    with jax.numpy_dtype_promotion("standard"):
+        dtype = jnp.result_type(numerator, denominator)
+    return _safe_divide(numerator.astype(dtype), denominator.astype(dtype))
+
+
+@jax.custom_jvp
+def _safe_divide(numerator: Array, denominator: Array) -> Array:
     zero = denominator == 0
     return jnp.where(zero, 0, numerator / jnp.where(zero, 1, denominator))
+
+
+@_safe_divide.defjvp
+def _safe_divide_jvp(primals, tangents):
+    # One division, where the square of a small denominator would underflow.
+    (numerator, denominator), (d_numerator, d_denominator) = primals, tangents
+    quotient = _safe_divide(numerator, denominator)
+    return quotient, _safe_divide(d_numerator - quotient * d_denominator, denominator)
 
 
 def safe_power(base: Array, exponent: Any) -> Array:

@@ -96,7 +96,7 @@ _LAYERS = (
 
 
 def _is_layer(x: Any) -> bool:
-    return isinstance(x, _LAYERS)
+    return isinstance(x, (*_LAYERS, eqx.nn.WeightNorm))
 
 
 def _stack(axes: Axes, ndim: int) -> Axes:
@@ -126,6 +126,9 @@ def _decide(nodes: Iterable[Any]) -> Iterable[Axes]:
             if is_trained(node):
                 yield _array_axes(node)
             continue
+        if isinstance(node, eqx.nn.WeightNorm):
+            yield from _wrapped(node)
+            continue
         for path, leaf in jax.tree_util.tree_flatten_with_path(node)[0]:
             if is_trained(leaf):
                 if len(path) > 1:  # not the layer's own array, such as a low-rank weight
@@ -134,13 +137,27 @@ def _decide(nodes: Iterable[Any]) -> Iterable[Axes]:
                     yield _stack(_layer_axes(node, _leaf_name(path), leaf.ndim), leaf.ndim)
 
 
+def _wrapped(node: Any) -> Iterable[Axes]:
+    """Those of the layer within a weight normalisation, and of the gains, which are a vector of
+    the outputs in the form of the weight."""
+    inside = iter(list(_decide(jax.tree.leaves(node.layer, is_leaf=_is_layer))))
+    for path, leaf in jax.tree_util.tree_flatten_with_path(node)[0]:
+        if is_trained(leaf) and path[0].name == "layer":
+            yield next(inside)
+        elif is_trained(leaf):
+            out = () if node.axis is None else (node.axis,)
+            weight = getattr(node.layer, "num_spatial_dims", 0) + 2  # axes of the weight
+            rest = tuple(axis for axis in range(weight) if axis not in out)
+            yield _stack(Axes(out, spatial=rest), leaf.ndim) if leaf.ndim else Axes()
+
+
 def axes(tree: PyTree, rules: AxesRules = ()) -> PyTree:
     """The `Axes` of each float array of `tree`, in its structure, with `None` elsewhere.
 
     Equinox's `Linear` is (out, in), `Conv` and `ConvTranspose` (out, in, spatial...),
-    `Embedding` (in, out), the weights of `GRUCell` and `LSTMCell` (out, in); leading axes beyond
-    those are stacked layers. Outside these layers an array of two axes is (out, in), one of one
-    axis (out,), any other has no axes.
+    `Embedding` (in, out), the weights of `GRUCell` and `LSTMCell` (out, in); the gains of
+    `WeightNorm` are no matrix. Leading axes beyond those are stacked layers. Outside these layers
+    an array of two axes is (out, in), one of one axis (out,), any other has no axes.
 
     - `rules`: pairs of a selector and the axes of the leaves that it selects; they come first.
     """

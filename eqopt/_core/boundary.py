@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from .component import Component
@@ -150,11 +151,25 @@ def check_extras(
         )
         if missing:
             raise TypeError(f"`{owner}` needs `{keyword}`: pass `{keyword}=...` to the update.")
+    if "value" in needs:
+        check_value(needs["value"], extras["value"])
     if takes is not None and (unknown := sorted(set(extras) - takes)):
         raise TypeError(
             f"`{type(transform).__name__}` got an unexpected keyword `{unknown[0]}`; it takes "
             f"{', '.join(f'`{name}`' for name in sorted(takes - {'params'}))}."
         )
+
+
+def check_value(owner: str, value: Any) -> None:
+    """A loss is a real scalar, not one for each example."""
+    got = repr(value)
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        if value.ndim == 0 and jnp.isrealobj(value):
+            return
+        got = f"an array of shape {value.shape} and dtype {value.dtype}"
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        return
+    raise TypeError(f"`{owner}`: `value` must be a real scalar; got {got}.")
 
 
 def plain_extras(extras: dict[str, Any], params: PyTree) -> dict[str, Any]:

@@ -179,6 +179,8 @@ NonNegative: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0)]
 """A hyperparameter that is at least 0."""
 Positive: TypeAlias = Annotated[_Numeric | Schedule, Range(gt=0)]
 """A hyperparameter above 0."""
+AtLeastOne: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=1)]
+"""A hyperparameter that is at least 1."""
 Decay: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0, lt=1)]
 """The decay rate of a running mean: a hyperparameter in [0, 1)."""
 

@@ -13,6 +13,9 @@ from .component import AbstractConverter
 _INT32_MAX = 2**31 - 1
 
 
+_OLD_STYLE = {2: "threefry2x32", 4: "rbg"}  # by the number of words
+
+
 class Key(eqx.Module):
     """A random key as plain numbers, which files and pickles can hold.
 
@@ -31,7 +34,7 @@ class Key(eqx.Module):
 def key_of(key: Array) -> Key:
     """A key of JAX, typed or old-style, as numbers."""
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        key = jax.random.wrap_key_data(key)
+        key = jax.random.wrap_key_data(key, impl=_OLD_STYLE[key.shape[-1]])
     return Key(jax.random.key_data(key), str(jax.random.key_impl(key)))
 
 
@@ -64,7 +67,7 @@ class _AsKey(AbstractConverter):
         if isinstance(value, jax.Array):
             if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and value.ndim == 0:
                 return key_of(value)
-            if value.dtype == jnp.uint32 and value.ndim == 1:
+            if value.dtype == jnp.uint32 and value.ndim == 1 and value.size in _OLD_STYLE:
                 return key_of(value)
             if jnp.issubdtype(value.dtype, jnp.integer) and value.ndim == 0:
                 return value

@@ -1,14 +1,14 @@
 """Accumulating updates: their running mean, and their sum over several steps."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from .._core.arithmetic import debias, ema, increment
-from .._core.elementwise import AbstractElementwise
-from .._core.hyperparam import Decay, FloatDtype, Positive
+from .._core.elementwise import AbstractElementwise, AbstractRecursive
+from .._core.hyperparam import AtLeastOne, Decay, FloatDtype
 from .._core.leafwise import Stage
 from .._core.leaves import zeros_like
 from .._core.types import Count, Leaf, Params, Updates
@@ -20,7 +20,7 @@ class EMAState(eqx.Module):
     ema: Updates
 
 
-class EMA(AbstractElementwise):
+class EMA(AbstractRecursive):
     r"""The running mean of the updates: $m \leftarrow b\, m + (1 - b)\, g$,
     $u = m / (1 - b^t)$ with the bias of the start at 0 taken out (Kingma and Ba 2015, section 3).
 
@@ -33,15 +33,10 @@ class EMA(AbstractElementwise):
     debias: bool = eqx.field(default=True, static=True)
     accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True)
 
+    _counts: ClassVar[bool] = True
+
     def _init(self, params: Params) -> EMAState:
         return EMAState(zeros_like(params, self.accumulator_dtype))
-
-    def _stage(
-        self, updates: Updates, state: EMAState, params: Params, count: Count, **extras: Any
-    ) -> Stage:
-        return Stage(
-            self._rule, scalars=(increment(count),), states=(state.ema,), new_state=EMAState
-        )
 
     def _rule(self, t: Int[Array, ""], g: Leaf, mean: Leaf) -> tuple[Leaf, Leaf]:
         mean = ema(mean, g, self.decay)
@@ -68,7 +63,7 @@ class ApplyEvery(AbstractElementwise):
     - `accumulator_dtype`: the dtype of the sum, the parameter's if `None`; static.
     """
 
-    k: Positive = 1
+    k: AtLeastOne = 1
     accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True)
 
     def _init(self, params: Params) -> ApplyEveryState:

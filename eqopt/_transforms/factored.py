@@ -67,10 +67,15 @@ class ScaleByFactoredRMS(AbstractRecursive):
     _counts: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        if self.min_dim_size_to_factor < 1:
+        least = self.min_dim_size_to_factor
+        if isinstance(least, bool) or not isinstance(least, int):
+            raise TypeError(
+                "`ScaleByFactoredRMS(min_dim_size_to_factor=...)` must be an integer; got "
+                f"{least!r}."
+            )
+        if least < 1:
             raise ValueError(
-                "`ScaleByFactoredRMS(min_dim_size_to_factor=...)` must be positive; got "
-                f"{self.min_dim_size_to_factor}."
+                f"`ScaleByFactoredRMS(min_dim_size_to_factor=...)` must be positive; got {least}."
             )
 
     def _init(self, params: Params) -> ScaleByFactoredRMSState:
@@ -111,10 +116,10 @@ class ScaleByFactoredRMS(AbstractRecursive):
         v_row = ema(v_row, jnp.mean(square, longest), beta)
         v_col = ema(v_col, jnp.mean(square, second), beta)
         rows = jnp.expand_dims(v_row, longest)
-        rows = safe_divide(rows, jnp.mean(rows, second, keepdims=True))
         columns = jnp.expand_dims(v_col, second)
-        u = safe_divide(safe_divide(g, safe_sqrt(rows)), safe_sqrt(columns))
-        return u, v_row, v_col, v
+        # Root by root, so that nothing near epsilon is squared, in derivatives either.
+        u = g * safe_sqrt(jnp.mean(rows, second, keepdims=True))
+        return safe_divide(safe_divide(u, safe_sqrt(rows)), safe_sqrt(columns)), v_row, v_col, v
 
     def _decay(self, t: Int[Array, ""]) -> Any:
         if self.decay is not None:

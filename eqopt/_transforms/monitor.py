@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, PyTree
 
 from .._core.arithmetic import bias_correction, increment
 from .._core.component import AbstractConverter
-from .._core.elementwise import AbstractElementwise
+from .._core.elementwise import AbstractRecursive
 from .._core.hyperparam import Decay
-from .._core.leafwise import Stage, check_same_paths, leafwise
+from .._core.leafwise import check_same_paths, leafwise
 from .._core.leaves import plain
 from .._core.norms import scalars_like
 from .._core.transform import AbstractTransform
@@ -91,14 +91,20 @@ class Snapshot(AbstractTransform):
         return updates, SnapshotState(_typed("Snapshot", new, state.measurement))
 
 
+def _is_named(pair: Any) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return False
+    return isinstance(pair[0], str) and callable(pair[1])
+
+
 class _AsMeasures(AbstractConverter):
     def convert(self, label: str, value: Any) -> tuple[tuple[str, Measure], ...]:
         """A dict as pairs, which can be hashed."""
         pairs = tuple(value.items()) if isinstance(value, Mapping) else value
-        if not isinstance(pairs, tuple) or not all(
-            isinstance(name, str) and callable(measure) for name, measure in pairs
-        ):
+        if not isinstance(pairs, tuple) or not all(map(_is_named, pairs)):
             raise TypeError(f"{label} must be a dict from names to functions; got {value!r}.")
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError(f"{label} must have distinct names; got {value!r}.")
         return pairs
 
 
@@ -162,7 +168,7 @@ class ZeroNansState(eqx.Module):
     found_nan: Updates
 
 
-class ZeroNans(AbstractElementwise):
+class ZeroNans(AbstractRecursive):
     """Replaces NaN in the updates by 0; a complex element if either part is NaN.
 
     Infinities stay.
@@ -170,11 +176,6 @@ class ZeroNans(AbstractElementwise):
 
     def _init(self, params: Params) -> ZeroNansState:
         return ZeroNansState(scalars_like(params, bool))
-
-    def _stage(
-        self, updates: Updates, state: ZeroNansState, params: Params, count: Count, **extras: Any
-    ) -> Stage:
-        return Stage(self._rule, states=(state.found_nan,), new_state=ZeroNansState)
 
     def _rule(self, g: Leaf, found: Float[Array, ""]) -> tuple[Leaf, Any]:
         nan = jnp.isnan(g)

@@ -113,6 +113,14 @@ class ScaleByRProp(AbstractRecursive):
     _real_only: ClassVar[bool] = True
     _reads_old: ClassVar[bool] = True
 
+    def __check_init__(self) -> None:
+        low, high = self.min_step_size, self.max_step_size
+        if all(isinstance(x, int | float) for x in (low, high)) and low > high:
+            raise ValueError(
+                "`ScaleByRProp(min_step_size=...)` must be at most `max_step_size`; got "
+                f"{low} and {high}."
+            )
+
     def _init(self, params: Params) -> ScaleByRPropState:
         return ScaleByRPropState(
             filled(accumulator_like(params), self.learning_rate), zeros_like(params)
