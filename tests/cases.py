@@ -28,7 +28,7 @@ class Transform(NamedTuple):
       weights decay).
     - `smooth`: False for piecewise-constant rules, whose derivative is 0.
     - `pickles`: False for what holds closures.
-    - `observes`: whether numbers matter to the state alone, not to the parameters.
+    - `observes`: whether numbers may matter to the state alone, within a few steps.
     - `random`: whether the updates have noise, which depends on the place of a leaf in its tree and
       has both parts where a leaf is complex.
     - `coupled`: whether each element of an update is a sum over the whole matrix, so that what is
@@ -224,7 +224,10 @@ TRANSFORMS: dict[str, Transform] = {
         lambda: optax.scale_by_novograd(0.8, 0.25, 1e-2, 1e-2, 0.1),
     ),
     "ScaleByLion": Transform(
-        eqopt.ScaleByLion(0.8, 0.7), lambda: optax.scale_by_lion(0.8, 0.7), smooth=False
+        eqopt.ScaleByLion(0.8, 0.7),
+        lambda: optax.scale_by_lion(0.8, 0.7),
+        smooth=False,
+        observes=True,
     ),
     "ScaleByLion[smooth]": Transform(
         eqopt.ScaleByLion(0.8, 0.7, mode="smooth", smooth_beta=0.7),
