@@ -109,7 +109,7 @@ def test_instances_differ_by_their_numbers(name):
     instance, _ = ALL[name]
     numbers, treedef = jax.tree.flatten(instance)
     for i, number in enumerate(numbers):
-        other = jax.tree.unflatten(treedef, [*numbers[:i], 0.9 * number, *numbers[i + 1 :]])
+        other = jax.tree.unflatten(treedef, [*numbers[:i], 0.9 * number or 0.5, *numbers[i + 1 :]])
         assert other != instance and repr(other) != repr(instance)
 
 

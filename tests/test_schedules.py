@@ -207,9 +207,9 @@ def test_an_endless_schedule_comes_last():
     [
         ([], "one boundary fewer.*got 0 boundaries for 2 schedules"),
         ([1, 2], "one boundary fewer.*got 2 boundaries for 2 schedules"),
-        ([0], r"`Join\(boundaries=...\)\[0\]` must be positive; got 0"),
-        ([-1], r"must be positive; got -1"),
-        ([float("nan")], r"must be positive; got nan"),
+        ([0], r"`Join\(boundaries=...\)\[0\]` must be positive and finite; got 0"),
+        ([-1], r"must be positive and finite; got -1"),
+        ([float("nan")], r"must be positive and finite; got nan"),
     ],
 )
 def test_boundaries_of_join(boundaries, message):
