@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 import eqopt
@@ -72,7 +73,8 @@ def compare(
     - `compiles`: rounds of tracing, lowering and compiling.
     """
     grads = jax.tree.map(lambda x: 0.01 * x, make_tree())
-    carries = [[params := make_tree(), init(params)] for init in inits]
+    # A copy of the state: some of optax's share buffers with the parameters.
+    carries = [[p := make_tree(), jax.tree.map(jnp.copy, init(p))] for init in inits]
     state_bytes = [_bytes(state) for _, state in carries]
     lower: list[list[float]] = [[] for _ in steps]
     compiling: list[list[float]] = [[] for _ in steps]

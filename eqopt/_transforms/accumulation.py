@@ -79,7 +79,13 @@ class ApplyEvery(AbstractElementwise):
         def new_state(total: Updates) -> ApplyEveryState:
             return ApplyEveryState(jnp.where(full, 0, steps), total)
 
-        return Stage(self._rule, scalars=(full,), states=(state.grad_acc,), new_state=new_state)
+        return Stage(
+            self._rule,
+            scalars=(full,),
+            states=(state.grad_acc,),
+            new_state=new_state,
+            reads_old=True,
+        )
 
     def _rule(self, full: Bool[Array, ""], g: Leaf, total: Leaf) -> tuple[Leaf, Leaf]:
         total = total + g

@@ -167,6 +167,8 @@ class ScaleByAdaDelta(AbstractRecursive):
     eps: NonNegative = 1e-6
     accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
 
+    _reads_old: ClassVar[bool] = True
+
     def _init(self, params: Params) -> ScaleByAdaDeltaState:
         return ScaleByAdaDeltaState(
             accumulator_like(params, self.accumulator_dtype),
