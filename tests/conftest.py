@@ -24,7 +24,7 @@ import pytest
 # `make quick` runs each test with these entries of the table of transforms, and with at most so
 # many of any other parameters; the full suite runs all.
 QUICK = {"ScaleBySign", "Adam[schedule]", "AdamW[matrices]"}
-MOST = 2
+MOST = 1
 
 
 # What the structure of a class decides is run for one entry of each primitive; what its numbers
