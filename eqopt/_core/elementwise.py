@@ -56,7 +56,7 @@ class AbstractRecursive(AbstractElementwise):
 
     _counts: ClassVar[bool] = False  # whether the rule is given the update's number, from 1, first
     _reads_params: ClassVar[bool] = False  # whether the rule is given the parameter, last
-    _reads_old: ClassVar[bool] = False  # whether the update is made of the old state, not the new
+    _order: ClassVar[tuple[int, ...] | None] = None  # of writing states; see `Stage`
 
     @abstractmethod
     def _rule(self, *args: Any, **kwargs: Any) -> Any:
@@ -71,5 +71,5 @@ class AbstractRecursive(AbstractElementwise):
             states=tuple(getattr(state, field.name) for field in dataclasses.fields(state)),
             new_state=type(state),
             reads_params=self._reads_params,
-            reads_old=self._reads_old,
+            order=self._order,
         )

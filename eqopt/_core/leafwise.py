@@ -6,6 +6,7 @@ that follow one another in a chain are applied together, one compiled call a lea
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -69,7 +70,8 @@ class Stage:
     - `reads_params`: whether the rule is given the parameter.
     - `where`: bools, one for each leaf of the updates, if the rule applies to some only; it then
       has no states.
-    - `reads_old`: whether the new update is made of the states as they were, not as they become.
+    - `order`: where the new update, or a new state, is made of another state as it was: the order
+      in which the new states, by number, may be written over the old ones, after the update.
     - `each`: what is compiled in for each leaf of the updates, such as its axes; hashable.
     """
 
@@ -79,7 +81,7 @@ class Stage:
     new_state: Callable[..., Any] = lambda: None
     reads_params: bool = False
     where: Sequence[bool] | None = None
-    reads_old: bool = False
+    order: tuple[int, ...] | None = None
     each: Sequence[Any] | None = None
 
 
@@ -100,8 +102,8 @@ def run_stages(
         for (static, _), stage in zip(unpacked, stages, strict=True)
     ]
     rows = list(zip(*leaves, strict=True))
-    apart = apply and any(stage.reads_old for stage in stages) and _barriers_order()
-    plans = [(_active(stages, statics, i), reads, apply, apart) for i in range(len(rows))]
+    order = _order(stages) if apply and _barriers_order() else ()
+    plans = [(_active(stages, statics, i), reads, apply, order) for i in range(len(rows))]
     rows = _by_rows(_apply_stages, plans, numbers, rows)
     columns = [list(column) for column in zip(*rows, strict=True)] if rows else []
     columns = columns or [[] for _ in range(len(trees) - reads)]
@@ -165,23 +167,40 @@ def _call(static: tuple[Any, Any], numbers: Any, rows: Sequence[Sequence[Any]]) 
 
 
 def _apply_stages(
-    static: tuple[tuple[Any, ...], bool, bool, bool],
+    static: tuple[tuple[Any, ...], bool, bool, tuple[int, ...]],
     numbers: Sequence[Sequence[Any]],
     leaves: Sequence[Any],
 ) -> tuple[Any, ...]:
-    stages, reads, apply, apart = static
+    stages, reads, apply, order = static
     update, *states = leaves
     param = states.pop(0) if reads else None
     first, *new = _follow(stages, numbers, update, param, states)
     if apply and param is not None:
         dtype = real_dtype(param, first)
         first = (widen(param, dtype) + widen(first, dtype)).astype(param.dtype)
-    if apart:
+    written: list[Any] = []
+    for i in order:
         # On a CPU each output is a loop of its own. Were a new state written, into the memory of
-        # the old one, before the parameter, the compiler would copy the old one for the latter.
-        first, update, states = jax.lax.optimization_barrier((first, update, states))
-        _, *new = _follow(stages, numbers, update, param, states)
+        # the old one, before another output that reads that, the compiler would copy it for this.
+        left = [k for k in range(len(states)) if k not in order[: len(written)]]
+        first, written, update, kept = jax.lax.optimization_barrier(
+            (first, written, update, [states[k] for k in left])
+        )
+        for k, state in zip(left, kept, strict=True):
+            states[k] = state
+        written.append(_follow(stages, numbers, update, param, states)[1 + i])
+    for i, state in zip(order, written, strict=True):
+        new[i] = state
     return first, *new
+
+
+def _order(stages: Sequence[Stage]) -> tuple[int, ...]:
+    """In which order the new states of all stages are written; empty where it doesn't matter."""
+    if not any(stage.order for stage in stages):
+        return ()
+    starts = itertools.accumulate((len(stage.states) for stage in stages), initial=0)
+    orders = [stage.order or range(len(stage.states)) for stage in stages]
+    return tuple(start + i for start, order in zip(starts, orders, strict=False) for i in order)
 
 
 def _barriers_order() -> bool:

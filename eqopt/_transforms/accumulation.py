@@ -84,7 +84,7 @@ class ApplyEvery(AbstractElementwise):
             scalars=(full,),
             states=(state.grad_acc,),
             new_state=new_state,
-            reads_old=True,
+            order=(0,),
         )
 
     def _rule(self, full: Bool[Array, ""], g: Leaf, total: Leaf) -> tuple[Leaf, Leaf]:

@@ -246,7 +246,7 @@ class ScaleByBelief(AbstractMoments):
     nesterov: bool = eqx.field(default=False, static=True, kw_only=True)
 
     _state_type: ClassVar[type] = ScaleByBeliefState
-    _reads_old: ClassVar[bool] = True
+    _order: ClassVar[tuple[int, ...] | None] = (1, 0)
 
     def _rule(
         self, t: Int[Array, ""], g: Leaf, mu: Leaf, nu: RealLeaf

@@ -61,7 +61,7 @@ class ScaleByOptimisticGradient(AbstractRecursive):
     beta: Hyperparam = 1.0
 
     _counts: ClassVar[bool] = True
-    _reads_old: ClassVar[bool] = True
+    _order: ClassVar[tuple[int, ...] | None] = (0,)
 
     def _init(self, params: Params) -> ScaleByOptimisticGradientState:
         return ScaleByOptimisticGradientState(zeros_like(params))
@@ -114,7 +114,7 @@ class ScaleByAdan(AbstractRecursive):
     accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
 
     _counts: ClassVar[bool] = True
-    _reads_old: ClassVar[bool] = True
+    _order: ClassVar[tuple[int, ...] | None] = (0, 1, 2, 3)
 
     def _init(self, params: Params) -> ScaleByAdanState:
         return ScaleByAdanState(

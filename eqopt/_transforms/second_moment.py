@@ -167,7 +167,7 @@ class ScaleByAdaDelta(AbstractRecursive):
     eps: NonNegative = 1e-6
     accumulator_dtype: FloatDtype | None = eqx.field(default=None, static=True, kw_only=True)
 
-    _reads_old: ClassVar[bool] = True
+    _order: ClassVar[tuple[int, ...] | None] = (1, 0)
 
     def _init(self, params: Params) -> ScaleByAdaDeltaState:
         return ScaleByAdaDeltaState(

@@ -41,7 +41,7 @@ class ScaleByLion(AbstractRecursive):
     mode: str = eqx.field(default="hard", static=True, kw_only=True)
     smooth_beta: Positive | None = eqx.field(default=None, kw_only=True)
 
-    _reads_old: ClassVar[bool] = True
+    _order: ClassVar[tuple[int, ...] | None] = (0,)
 
     def __check_init__(self) -> None:
         if self.mode not in ("hard", "smooth", "refined"):
@@ -111,7 +111,7 @@ class ScaleByRProp(AbstractRecursive):
     max_step_size: Positive = 50.0
 
     _real_only: ClassVar[bool] = True
-    _reads_old: ClassVar[bool] = True
+    _order: ClassVar[tuple[int, ...] | None] = (0, 1)
 
     def __check_init__(self) -> None:
         low, high = self.min_step_size, self.max_step_size
