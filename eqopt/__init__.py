@@ -93,6 +93,10 @@ from ._transforms.per_example import (
     per_example_global_norm_clip as per_example_global_norm_clip,
     per_example_layer_norm_clip as per_example_layer_norm_clip,
 )
+from ._transforms.plateau import (
+    ReduceOnPlateau as ReduceOnPlateau,
+    ReduceOnPlateauState as ReduceOnPlateauState,
+)
 from ._transforms.rectified import (
     ScaleByRAdam as ScaleByRAdam,
     ScaleByRAdamState as ScaleByRAdamState,

@@ -113,6 +113,12 @@ def low_loss(params, grads):
     return {"value": 0.3 + jnp.sin(5 * size)}
 
 
+def waves(params, grads):
+    """A loss that rises and falls from step to step."""
+    size = eqopt.global_norm(eqx.filter(grads, eqx.is_inexact_array))
+    return {"value": 2 + jnp.sin(13 * size)}
+
+
 def clip_rows_in_optax(clipping, eps):
     """optax's adaptive clipping, told that matrices are (out, in)."""
     rows = optax.adaptive_grad_clip(clipping, eps, axis=1)
@@ -300,6 +306,11 @@ TRANSFORMS: dict[str, Transform] = {
         eqopt.ScaleByPolyak(0.1, 0.06, 1.0, "sps+"),
         lambda: optax.scale_by_polyak(0.1, 0.06, 1.0, "sps+"),
         extras=low_loss,
+    ),
+    "ReduceOnPlateau": Transform(
+        eqopt.ReduceOnPlateau(0.5, 1, 0.1, 0.1, 1, 1, 0.3),
+        lambda: optax.contrib.reduce_on_plateau(0.5, 1, 0.1, 0.1, 1, 1, 0.3),
+        extras=waves,
     ),
     "ScaleByDistanceOverGradients": Transform(
         # optax's sums have shape (1,), and so have its updates of scalar parameters.

@@ -82,7 +82,7 @@ def test_reasons_are_of_this_optax():
     assert WITHOUT.keys() <= set(primitives())
 
 
-@pytest.mark.parametrize("name", ["scale_by_muon"])
+@pytest.mark.parametrize("name", ["scale_by_muon", "reduce_on_plateau"])
 def test_primitives_of_contrib(name):
-    """The primitive of the matrices, which lives with optax's contributions."""
+    """Primitives that live with optax's contributions."""
     assert hasattr(optax.contrib, name) and f"contrib.{name}" in LISTED

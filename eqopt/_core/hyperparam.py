@@ -171,29 +171,29 @@ def is_function(x: Any) -> bool:
     return isinstance(x, types.FunctionType | types.BuiltinFunctionType | types.MethodType)
 
 
-_Numeric: TypeAlias = int | float | Float[Array, ""] | Int[Array, ""]
+Numeric: TypeAlias = int | float | Float[Array, ""] | Int[Array, ""]
 
-Hyperparam: TypeAlias = Annotated[_Numeric | Schedule, Range()]
+Hyperparam: TypeAlias = Annotated[Numeric | Schedule, Range()]
 """A number, a scalar array or a schedule."""
-NonNegative: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0)]
+NonNegative: TypeAlias = Annotated[Numeric | Schedule, Range(ge=0)]
 """A hyperparameter that is at least 0."""
-Positive: TypeAlias = Annotated[_Numeric | Schedule, Range(gt=0)]
+Positive: TypeAlias = Annotated[Numeric | Schedule, Range(gt=0)]
 """A hyperparameter above 0."""
-AtLeastOne: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=1)]
+AtLeastOne: TypeAlias = Annotated[Numeric | Schedule, Range(ge=1)]
 """A hyperparameter that is at least 1."""
-Decay: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0, lt=1)]
+Decay: TypeAlias = Annotated[Numeric | Schedule, Range(ge=0, lt=1)]
 """The decay rate of a running mean: a hyperparameter in [0, 1)."""
 
-UnitInterval: TypeAlias = Annotated[_Numeric | Schedule, Range(ge=0, le=1)]
+UnitInterval: TypeAlias = Annotated[Numeric | Schedule, Range(ge=0, le=1)]
 """A hyperparameter in [0, 1]."""
 
-Steps: TypeAlias = Annotated[_Numeric, Range(gt=0, schedules=False, whole=True)]
+Steps: TypeAlias = Annotated[Numeric, Range(gt=0, schedules=False, whole=True)]
 """The length of a schedule: a finite number above 0, no schedule."""
-Number: TypeAlias = Annotated[_Numeric, Range(schedules=False)]
+Number: TypeAlias = Annotated[Numeric, Range(schedules=False)]
 """A number or a scalar array, where a schedule makes no sense: in a schedule."""
-PositiveNumber: TypeAlias = Annotated[_Numeric, Range(gt=0, schedules=False)]
+PositiveNumber: TypeAlias = Annotated[Numeric, Range(gt=0, schedules=False)]
 """A number above 0, no schedule."""
-NonNegativeNumber: TypeAlias = Annotated[_Numeric, Range(ge=0, schedules=False)]
+NonNegativeNumber: TypeAlias = Annotated[Numeric, Range(ge=0, schedules=False)]
 """A number of at least 0, no schedule."""
 
 
