@@ -197,19 +197,25 @@ NonNegativeNumber: TypeAlias = Annotated[Numeric, Range(ge=0, schedules=False)]
 """A number of at least 0, no schedule."""
 
 
+@dataclasses.dataclass(frozen=True)
 class _AsDtype(AbstractConverter):
+    kind: Any
+    rule: str
+
     def convert(self, label: str, value: Any) -> np.dtype:
         try:
             dtype = jnp.dtype(value)
         except TypeError:
             dtype = None
-        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
-            raise ValueError(f"{label} must be a real floating dtype; got {value!r}.")
+        if dtype is None or not jnp.issubdtype(dtype, self.kind):
+            raise ValueError(f"{label} must be a {self.rule} dtype; got {value!r}.")
         return dtype
 
 
-FloatDtype: TypeAlias = Annotated[DTypeLike, _AsDtype()]
+FloatDtype: TypeAlias = Annotated[DTypeLike, _AsDtype(jnp.floating, "real floating")]
 """The dtype of a part of a state: float32, bfloat16, ..."""
+InexactDtype: TypeAlias = Annotated[DTypeLike, _AsDtype(jnp.inexact, "floating or complex")]
+"""The dtype of a parameter: float32, complex64, ..."""
 
 
 def own_numbers(component: Component) -> dict[str, Any]:

@@ -124,6 +124,13 @@ class Everything(AbstractSelector):
         return [True] * len(jax.tree.leaves(tree))
 
 
+class Nothing(AbstractSelector):
+    """No parameter."""
+
+    def _select(self, tree: PyTree) -> list[bool]:
+        return [False] * len(jax.tree.leaves(tree))
+
+
 def as_selector(where: Any, label: str) -> AbstractSelector:
     """The selector that a `where` argument stands for: itself, or a PyTree of bools."""
     if isinstance(where, AbstractSelector):

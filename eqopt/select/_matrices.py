@@ -1,10 +1,11 @@
-"""Leaves by their number of axes, and by what these axes are."""
+"""Leaves by their number of axes, by what these axes are, and by their dtype."""
 
 import equinox as eqx
 import jax
 from jaxtyping import PyTree
 
 from .._core.axes import AxesRules, axes
+from .._core.hyperparam import InexactDtype
 from .._core.selector import AbstractSelector
 
 
@@ -43,3 +44,15 @@ class Ndim(AbstractSelector):
 
     def _select(self, tree: PyTree) -> list[bool]:
         return [leaf.ndim == self.ndim for leaf in jax.tree.leaves(tree)]
+
+
+class Dtype(AbstractSelector):
+    """The leaves of a dtype: `Dtype(jnp.bfloat16)`.
+
+    - `dtype`: a real or complex floating dtype, static.
+    """
+
+    dtype: InexactDtype = eqx.field(static=True)
+
+    def _select(self, tree: PyTree) -> list[bool]:
+        return [leaf.dtype == self.dtype for leaf in jax.tree.leaves(tree)]
