@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import wadler_lindig as wl
 from equinox import AbstractVar
+from jax.core import Tracer
 from jaxtyping import Array, Float, Real
 
 from .component import infix
@@ -100,7 +101,7 @@ def half_cosine(x: Float[Array, "*counts"]) -> Float[Array, "*counts"]:
 
 def known(x: Any) -> int | float | None:
     """A number, or the value of an array where it is there to be looked at."""
-    if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and x.ndim == 0:
+    if isinstance(x, jax.Array) and not isinstance(x, Tracer) and x.ndim == 0:
         return x.item()
     return x if isinstance(x, int | float) else None
 

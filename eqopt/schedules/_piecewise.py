@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._core.hyperparam import Boundaries, Numbers, Steps
-from .._core.schedule import AbstractSchedule, alike, half_cosine, known, line, through
+from .._core.schedule import AbstractSchedule, alike, half_cosine, line, through
 
 _EASES = {"linear": line, "cosine": half_cosine}
 
@@ -22,7 +22,7 @@ class PiecewiseConstant(AbstractSchedule):
     - `values`: the values, in order.
     - `boundaries`: the counts at which the second, third, ... value begins: positive and
       increasing, one fewer than the values.
-    - `steps`: how long it lasts in a sequence, at least the last boundary; `None` without an end.
+    - `steps`: how long it lasts in a sequence, positive; `None` without an end.
 
     **Raises** `ValueError` if the number or the order of the boundaries is wrong.
 
@@ -38,12 +38,6 @@ class PiecewiseConstant(AbstractSchedule):
 
     def __check_init__(self) -> None:
         _check_boundaries(self, self.values, self.boundaries)
-        last, steps = map(known, (self.boundaries[-1] if self.boundaries else None, self.steps))
-        if last is not None and steps is not None and steps < last:
-            raise ValueError(
-                "`PiecewiseConstant(steps=...)` must be at least the last boundary; got "
-                f"steps={steps} and boundaries up to {last}."
-            )
 
     def _value(self, count: Array) -> Array:
         value = jnp.asarray(self.values[0], float)
