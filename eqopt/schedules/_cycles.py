@@ -138,7 +138,7 @@ class SGDR(AbstractSchedule):
         if isinstance(self.cycles, bool) or not isinstance(self.cycles, int) or self.cycles < 1:
             raise ValueError(f"`SGDR(cycles=...)` must be an int of at least 1; got {self.cycles}.")
         for length in self._lengths():
-            check_warmup(self, self.warmup_steps, length, "the length of each cycle")
+            check_warmup(self, self.warmup_steps, length, "cycle_steps * length_factor**i")
 
     @property
     def steps(self) -> Any:

@@ -17,7 +17,8 @@ class ExponentialDecay(AbstractSchedule):
 
     - `init_value`: $v_0$, the value at 0.
     - `transition_steps`: $\tau$, the number of steps in which the value changes by $r$, positive.
-    - `decay_rate`: $r$, positive; above 1 for growth, which stops near the largest float.
+    - `decay_rate`: $r$, positive; above 1 for growth, which stops at 1.8e19 (the root of the
+      largest float).
     - `staircase`: whether the value changes only at multiples of $\tau$. Static.
     - `end_value`: where the value stops, on the side to which it moves; `None`: it goes on.
 
@@ -74,8 +75,9 @@ def _periods(count: Real[Array, "*counts"], steps: Any, staircase: bool) -> Floa
 
 
 def _most_periods(start: Array, rate: Array) -> Array:
-    """After how many periods a growing value comes near the largest float."""
-    largest = 0.99 * jnp.log(jnp.finfo(start.dtype).max)
+    """After how many periods a growing value is at the root of the largest float, so that its
+    derivatives are finite too."""
+    largest = jnp.log(jnp.finfo(start.dtype).max) / 2
     growth = jnp.log(jnp.where(rate > 1, rate, 2))
     most = jnp.maximum(largest - jnp.log(jnp.maximum(jnp.abs(start), 1)), 0) / growth
     return jax.lax.stop_gradient(jnp.where(rate > 1, most, jnp.inf))
