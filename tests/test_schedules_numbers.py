@@ -204,20 +204,16 @@ def test_any_sequence_stays_between_its_named_values(finite, last, counts):
     assert np.all((found >= named.min()) & (found <= named.max()))
 
 
-def test_every_pair_of_phases():
-    """`a >> b` has the values of a alone, then those of b alone, for every two kinds."""
-    numbers = (0.5, 0.25, 0.75, 4, 2)
+def test_each_kind_as_a_phase():
+    """`a >> b` has the values of a alone, then those of b alone, for each kind on either side."""
+    numbers, line = (0.5, 0.25, 0.75, 4, 2), Linear(2.0, 1.0, steps=4)
     counts = jnp.arange(16)
     firsts = [build(*numbers)[0] for build in FINITE.values()]
-    lasts = [*firsts, *(build(*numbers)[0] for build in ENDLESS.values())]
-    alone = {id(schedule): np.asarray(schedule(counts)) for schedule in lasts}
-    for first in firsts:
+    lasts = [build(*numbers)[0] for build in (FINITE | ENDLESS).values()]
+    for first, last in [(first, line) for first in firsts] + [(line, last) for last in lasts]:
         length = int(first.steps)
-        assert length == first.steps
-        for last in lasts:
-            wanted = np.concatenate([alone[id(first)][:length], alone[id(last)]])[:16]
-            found = (first >> last)(counts)
-            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+        wanted = np.concatenate([first(counts)[:length], last(counts)])[:16]
+        np.testing.assert_allclose((first >> last)(counts), wanted, rtol=1e-6, atol=1e-7)
 
 
 # ---- batches and derivatives
@@ -269,7 +265,7 @@ def test_sweep_of_warm_ups():
     build = eqx.filter_vmap(lambda p, w, n: WarmupCosineDecay(0.0, p, w, n, 0.5))
     batched = build(peaks, jnp.asarray(warmups), jnp.asarray(steps))
     evaluate = eqx.filter_vmap(lambda s, t: s(t), in_axes=(eqx.if_array(0), None))
-    found = evaluate(batched, jnp.arange(7))
+    found = eqx.filter_jit(evaluate)(batched, jnp.arange(7))
     for i in (0, 1):
         alone = WarmupCosineDecay(0.0, float(peaks[i]), warmups[i], steps[i], 0.5)
         np.testing.assert_allclose(found[i], alone(jnp.arange(7)), rtol=1e-6)
@@ -316,16 +312,16 @@ def test_derivatives_by_finite_differences(schedule, x64):
     numbers, treedef = as_floats(schedule)
     counts = jnp.arange(12) + 0.5
 
-    @trees.quick_jit
     def evaluate(numbers):
         return jax.tree.unflatten(treedef, list(numbers))(counts)
 
     if not numbers.size:
         return
     steps = 1e-6 * jnp.eye(numbers.size)
-    wanted = [(evaluate(numbers + h) - evaluate(numbers - h)) / 2e-6 for h in steps]
+    lanes = trees.quick_jit(jax.vmap(evaluate))
+    wanted = (lanes(numbers + steps) - lanes(numbers - steps)) / 2e-6
     found = trees.quick_jit(jax.jacfwd(evaluate))(numbers)
-    np.testing.assert_allclose(found, np.stack(wanted, axis=-1), rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(found, wanted.T, rtol=1e-7, atol=1e-8)
 
 
 # Each from its lengths.
