@@ -1,20 +1,35 @@
-"""Schedules: their values, how they combine, their derivatives, and optimizers that use them."""
+"""Schedules: their values, and how they combine."""
 
-import doctest
-import importlib
+import math
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import SCHEDULES
-from hypothesis import given, settings, strategies as st
 
-import eqopt
-from eqopt.schedules import Constant, CosineDecay, FromFunction, Join, Linear, Product, Sum
+from eqopt.schedules import (
+    SGDR,
+    WSD,
+    Constant,
+    CosineDecay,
+    CosineOneCycle,
+    ExponentialDecay,
+    FromFunction,
+    InverseSqrt,
+    Join,
+    Linear,
+    LinearOneCycle,
+    PiecewiseConstant,
+    PiecewiseInterpolate,
+    Polynomial,
+    Product,
+    Sum,
+    WarmupConstant,
+    WarmupCosineDecay,
+    WarmupExponentialDecay,
+)
 
-INT32_MAX = 2**31 - 1
 LINE = Linear(0.2, 1.0, steps=4)
 COSINE = CosineDecay(1.0, steps=4, end_value=0.2, exponent=2.0)
 RISING = FromFunction(lambda count: 10.0 + count)
@@ -27,6 +42,11 @@ each_schedule = pytest.mark.parametrize(
 def values(schedule, counts):
     """The values one by one."""
     return [float(schedule(count)) for count in counts]
+
+
+def cosine(start, end, x):
+    """Half a cosine from `start` to `end`, as the papers write it."""
+    return end + 0.5 * (start - end) * (1 + math.cos(math.pi * x))
 
 
 # ---- values
@@ -42,6 +62,161 @@ VALUES = {
         COSINE,
         [0, 1, 2, 3, 4, 5],
         [1.0, 0.2 + 0.8 * 0.7285533905932737, 0.4, 0.2 + 0.8 * 0.02144660940672624, 0.2, 0.2],
+    ),
+    "Polynomial": (
+        Polynomial(1.0, 0.2, power=1.5, steps=4),
+        range(6),
+        [0.2 + 0.8 * left**1.5 for left in (1, 0.75, 0.5, 0.25, 0, 0)],
+    ),
+    "Polynomial[root]": (
+        Polynomial(-1.0, 1.0, power=0.5, steps=4),
+        range(6),
+        [1 - 2 * left**0.5 for left in (1, 0.75, 0.5, 0.25, 0, 0)],
+    ),
+    "ExponentialDecay": (
+        ExponentialDecay(2.0, 4, 0.3),
+        range(10),
+        [2 * 0.3 ** (t / 4) for t in range(10)],
+    ),
+    "ExponentialDecay[staircase]": (
+        ExponentialDecay(2.0, 7, 0.5, staircase=True),
+        [0, 6, 7, 13, 14, 20, 21, 48, 49, 90, 91],
+        [2 * 0.5 ** (t // 7) for t in (0, 6, 7, 13, 14, 20, 21, 48, 49, 90, 91)],
+    ),
+    "ExponentialDecay[stairs of halves]": (
+        ExponentialDecay(2.0, 2.5, 0.5, staircase=True),
+        range(6),
+        [2, 2, 2, 1, 1, 0.5],
+    ),
+    "ExponentialDecay[down to]": (
+        ExponentialDecay(2.0, 1, 0.5, end_value=0.3),
+        range(5),
+        [2, 1, 0.5, 0.3, 0.3],
+    ),
+    "ExponentialDecay[up to]": (
+        ExponentialDecay(0.25, 1, 2.0, end_value=1.5),
+        range(5),
+        [0.25, 0.5, 1, 1.5, 1.5],
+    ),
+    "ExponentialDecay[negative]": (
+        ExponentialDecay(-2.0, 1, 0.5, end_value=-0.3),
+        range(5),
+        [-2, -1, -0.5, -0.3, -0.3],
+    ),
+    "InverseSqrt": (
+        InverseSqrt(2.0, 4),
+        range(10),
+        [2 / math.sqrt(1 + t / 4) for t in range(10)],
+    ),
+    # Vaswani et al., equation 3, with a model of width 1 / 3^2 and 4 steps of warm-up
+    "InverseSqrt[after a warm-up]": (
+        Linear(0.0, 1.5, steps=4) >> InverseSqrt(1.5, 4),
+        range(1, 12),
+        [3 * min(t**-0.5, t * 4**-1.5) for t in range(1, 12)],
+    ),
+    "PiecewiseConstant": (
+        PiecewiseConstant([1.0, -0.5, 0.25], [2, 5]),
+        range(7),
+        [1, 1, -0.5, -0.5, -0.5, 0.25, 0.25],
+    ),
+    "PiecewiseConstant[one]": (PiecewiseConstant([3.0], []), [0, 9], [3, 3]),
+    "PiecewiseConstant[steps]": (
+        PiecewiseConstant([1.0, 2.0], [2], steps=4) >> LINE,
+        range(6),
+        [1, 1, 2, 2, 0.2, 0.4],
+    ),
+    "PiecewiseInterpolate": (
+        PiecewiseInterpolate([1.0, 0.0, 0.5, 0.5], [2, 6, 7]),
+        range(9),
+        [1, 0.5, 0, 0.125, 0.25, 0.375, 0.5, 0.5, 0.5],
+    ),
+    "PiecewiseInterpolate[cosine]": (
+        PiecewiseInterpolate([1.0, 0.0, 0.5], [3, 7], "cosine"),
+        range(9),
+        [cosine(1, 0, t / 3) for t in range(3)]
+        + [cosine(0, 0.5, x / 4) for x in (0, 1, 2, 3, 4, 4)],
+    ),
+    "WarmupConstant": (WarmupConstant(0.2, 1.0, 4), range(6), [0.2, 0.4, 0.6, 0.8, 1, 1]),
+    "WarmupCosineDecay": (
+        WarmupCosineDecay(0.1, 1.0, 2, 6, end_value=0.2),
+        range(8),
+        [0.1, 0.55] + [cosine(1, 0.2, x / 4) for x in (0, 1, 2, 3, 4, 4)],
+    ),
+    "WarmupCosineDecay[exponent]": (
+        WarmupCosineDecay(0.1, 1.0, 2, 6, end_value=0.2, exponent=3.0),
+        range(8),
+        [0.1, 0.55] + [0.2 + 0.8 * cosine(1, 0, x / 4) ** 3 for x in (0, 1, 2, 3, 4, 4)],
+    ),
+    "WarmupExponentialDecay": (
+        WarmupExponentialDecay(0.1, 1.0, 2, 3, 0.5, end_value=0.4),
+        range(8),
+        [0.1, 0.55] + [max(0.5 ** (x / 3), 0.4) for x in range(6)],
+    ),
+    "WarmupExponentialDecay[staircase]": (
+        WarmupExponentialDecay(0.1, 1.0, 2, 3, 0.5, staircase=True),
+        range(9),
+        [0.1, 0.55] + [0.5 ** (x // 3) for x in range(7)],
+    ),
+    "LinearOneCycle": (
+        LinearOneCycle(10, 2.0, 0.25, 0.85, 4.0, 10.0),
+        range(12),
+        np.interp(range(12), [0, 2.5, 8.5, 10], [0.5, 2, 0.5, 0.05]),
+    ),
+    "LinearOneCycle[no last phase]": (
+        LinearOneCycle(4, 2.0, 0.5, 1.0, 4.0, 10.0),
+        range(6),
+        [0.5, 1.25, 2, 1.25, 0.05, 0.05],
+    ),
+    "LinearOneCycle[one step]": (LinearOneCycle(1, 1.0), range(3), [0.04, 4e-6, 4e-6]),
+    "CosineOneCycle": (
+        CosineOneCycle(10, 2.0, 0.4, 4.0, 10.0),
+        range(12),
+        [cosine(0.5, 2, t / 4) for t in range(4)]
+        + [cosine(2, 0.05, min((t - 4) / 6, 1)) for t in range(4, 12)],
+    ),
+    "CosineOneCycle[no rise]": (
+        CosineOneCycle(4, 2.0, 0.0, 4.0, 10.0),
+        range(6),
+        [cosine(2, 0.05, min(t / 4, 1)) for t in range(6)],
+    ),
+    "SGDR": (
+        SGDR(2.0, 4, 3, length_factor=2, peak_factor=0.5),
+        range(30),
+        [cosine(2, 0, t / 4) for t in range(4)]
+        + [cosine(1, 0, t / 8) for t in range(8)]
+        + [cosine(0.5, 0, t / 16) for t in range(16)]
+        + [0, 0],
+    ),
+    # The second cycle begins at 3 and ends at 7.5, so it never is at its end.
+    "SGDR[warm-up]": (
+        SGDR(2.0, 3, 3, 1.5, 1.0, warmup_steps=1, init_value=0.5, end_value=0.1),
+        range(16),
+        [0.5]
+        + [cosine(2, 0.1, x / 2) for x in range(2)]
+        + [0.5]
+        + [cosine(2, 0.1, x / 3.5) for x in range(4)]
+        + [1.25]
+        + [cosine(2, 0.1, min(x + 0.5, 5.75) / 5.75) for x in range(7)],
+    ),
+    "WSD": (
+        WSD(0.0, 1.0, 2, 8, 4, end_value=0.2),
+        range(10),
+        [0, 0.5, 1, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2],
+    ),
+    "WSD[cosine]": (
+        WSD(0.0, 1.0, 2, 8, 4, 0.2, "cosine"),
+        range(10),
+        [0, 0.5, 1, 1] + [cosine(1, 0.2, x / 4) for x in (0, 1, 2, 3, 4, 4)],
+    ),
+    "WSD[sqrt]": (
+        WSD(0.0, 1.0, 2, 8, 4, 0.2, "sqrt"),
+        range(10),
+        [0, 0.5, 1, 1] + [1 - 0.8 * math.sqrt(x / 4) for x in (0, 1, 2, 3, 4, 4)],
+    ),
+    "WSD[no stable phase]": (
+        WSD(0.0, 1.0, 2, 4, 2),
+        range(6),
+        [0, 0.5, 1, 0.5, 0, 0],
     ),
     "FromFunction": (RISING, [0, 1, 7], [10, 11, 17]),
     "Join": (Join([LINE, RISING, Constant(3.0)], [2, 5]), range(7), [0.2, 0.4, 10, 11, 12, 3, 3]),
@@ -63,11 +238,11 @@ VALUES = {
 
 @pytest.mark.parametrize("schedule, counts, wanted", VALUES.values(), ids=VALUES.keys())
 def test_values(schedule, counts, wanted, x64):
-    """In float64: one by one, all at once, and compiled."""
-    np.testing.assert_allclose(values(schedule, counts), wanted, rtol=1e-14)
+    """In float64: all at once, and compiled one by one."""
+    exact = {"rtol": 1e-14, "atol": 1e-15}
     counts = jnp.asarray(list(counts))
-    np.testing.assert_allclose(schedule(counts), wanted, rtol=1e-14)
-    np.testing.assert_allclose(jax.jit(schedule)(counts), wanted, rtol=1e-14)
+    np.testing.assert_allclose(schedule(counts), wanted, **exact)
+    np.testing.assert_allclose(jax.lax.map(schedule, counts), wanted, **exact)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +268,13 @@ def test_arithmetic(schedule, wanted):
     """With numbers, arrays and schedules, on either side; at count 1 `LINE` is 0.4."""
     np.testing.assert_allclose(schedule(1), wanted, rtol=1e-6)
     np.testing.assert_allclose(schedule(jnp.asarray([1, 1])), [wanted] * 2, rtol=1e-6)
+
+
+def test_values_and_boundaries_as_arrays():
+    """Arrays of one axis stand for their elements."""
+    schedule = PiecewiseConstant(jnp.asarray([1.0, 2.0]), np.asarray([3]))
+    assert all(x.shape == () for x in (*schedule.values, *schedule.boundaries))
+    np.testing.assert_array_equal(schedule(jnp.arange(2, 5)), [1, 2, 2])
 
 
 def test_a_sum_in_a_sequence():
@@ -147,6 +329,9 @@ def test_lengths():
     assert (LINE + Linear(0.0, 1.0, steps=6)).steps == (2 * LINE * Linear(0, 1, steps=6)).steps == 6
     assert (LINE * RISING).steps is None
     assert Constant(1.0).steps is None
+    assert PiecewiseInterpolate([0.0, 1.0, 2.0], [3, 8]).steps == 8
+    assert SGDR(1.0, 10, 3, length_factor=2).steps == 70
+    assert SGDR(1.0, 10**9, 4).steps == 4 * 10**9
 
 
 # ---- only the active phase sees a count
@@ -190,290 +375,3 @@ def test_no_nan_comes_back_from_an_inactive_phase():
 
     for count in range(6):
         assert np.isfinite(jax.grad(value)(2.0, count))
-
-
-# ---- errors
-
-
-def test_an_endless_schedule_comes_last():
-    """The error says which one has no end."""
-    for endless in (Constant(1.0), RISING, LINE + Constant(1.0), LINE >> RISING):
-        with pytest.raises(ValueError, match=r"`a >> b` must have an end to `a`.*none"):
-            endless >> LINE
-
-
-@pytest.mark.parametrize(
-    "boundaries, message",
-    [
-        ([], "one boundary fewer.*got 0 boundaries for 2 schedules"),
-        ([1, 2], "one boundary fewer.*got 2 boundaries for 2 schedules"),
-        ([0], r"`Join\(boundaries=...\)\[0\]` must be positive and finite; got 0"),
-        ([-1], r"must be positive and finite; got -1"),
-        ([float("nan")], r"must be positive and finite; got nan"),
-    ],
-)
-def test_boundaries_of_join(boundaries, message):
-    """Their number and their range."""
-    with pytest.raises(ValueError, match=message):
-        Join([LINE, RISING], boundaries)
-
-
-@pytest.mark.parametrize("boundaries", [[3, 3], [3, 2], [2.5, 1]])
-def test_boundaries_of_join_increase(boundaries):
-    """In strict order."""
-    with pytest.raises(ValueError, match="must increase"):
-        Join([LINE, RISING, LINE], boundaries)
-
-
-def test_join_of_nothing():
-    """There is no value without a schedule."""
-    with pytest.raises(ValueError, match="must have at least one schedule"):
-        Join([], [])
-
-
-def bare(count):
-    """A bare function."""
-    return 0.1
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: eqopt.Adam(bare),
-        lambda: eqopt.SGD(0.1, bare),
-        lambda: eqopt.ClipByGlobalNorm(bare),
-        lambda: LINE + bare,
-        lambda: bare * LINE,
-        lambda: LINE >> bare,
-        lambda: bare >> LINE,
-        lambda: Join([LINE, bare], [2]),
-    ],
-    ids=["Adam", "SGD", "ClipByGlobalNorm", "+", "*", ">> right", ">> left", "Join"],
-)
-def test_bare_functions(build):
-    """Where a schedule belongs a function raises, and the error names `FromFunction`."""
-    with pytest.raises(TypeError, match="FromFunction"):
-        build()
-
-
-@pytest.mark.parametrize("kind", [lambda n: Linear(0.0, 1.0, n), lambda n: CosineDecay(1.0, n)])
-@pytest.mark.parametrize("steps", [0, -1, 0.0, float("nan")])
-def test_steps_are_positive(kind, steps):
-    """The error names class, argument, rule and value."""
-    with pytest.raises(ValueError, match=r"`(Linear|CosineDecay)\(steps=...\)` must be positive"):
-        kind(steps)
-
-
-def test_a_schedule_inside_a_schedule_is_combined_instead():
-    """Numbers of schedules are numbers."""
-    with pytest.raises(TypeError, match=r"`Linear\(init_value=...\)` must be a number"):
-        Linear(LINE, 1.0, steps=2)
-
-
-# ---- large counts
-
-
-@each_schedule
-def test_largest_count(schedule):
-    """At the largest int32 the values are finite and those of long after the end."""
-    late = schedule(jnp.asarray([INT32_MAX - 1, INT32_MAX], jnp.int32))
-    assert np.all(np.isfinite(late))
-    np.testing.assert_allclose(late[0], late[1], rtol=1e-6)
-    if schedule.steps is not None:
-        np.testing.assert_allclose(late[1], schedule(schedule.steps), rtol=1e-6)
-
-
-@pytest.mark.parametrize("jit", [lambda f: f, jax.jit], ids=["eager", "jit"])
-def test_steps_beyond_int32(jit):
-    """Ten thousand million steps."""
-    billion, steps = jnp.asarray(10**9, jnp.int32), 10**10
-    value = jit(Linear(0.0, 1.0, steps))(billion)
-    np.testing.assert_allclose(value, 0.1, rtol=1e-6)
-    value = jit(CosineDecay(1000.0, steps))(billion)
-    np.testing.assert_allclose(value, 975.52826, rtol=1e-6)
-    value = jit(Linear(0.0, 1.0, steps) >> Constant(7.0))(billion)
-    np.testing.assert_allclose(value, 0.1, rtol=1e-6)
-    value = jit(Join([Linear(0.0, 1.0, steps), Constant(7.0)], [steps]))(billion)
-    np.testing.assert_allclose(value, 0.1, rtol=1e-6)
-    value = jit(Constant(1.0, steps=5) >> Linear(0.0, 1.0, steps))(billion)
-    np.testing.assert_allclose(value, 0.1, rtol=1e-6)
-
-
-def test_lengths_whose_sum_is_beyond_int32():
-    """Each fits, the boundary does not."""
-    long = Constant(1.0, steps=2 * 10**9) >> Constant(2.0, steps=2 * 10**9) >> Constant(3.0)
-    assert values(long, [0, 10**9, INT32_MAX]) == [1.0, 1.0, 2.0]
-    arrays = eqopt.dynamic(eqopt.Scale(long)).step_size
-    assert values(arrays, [0, 10**9, INT32_MAX]) == [1.0, 1.0, 2.0]
-
-
-# ---- between the named values
-
-numbers = st.floats(-1e3, 1e3, width=32)
-lengths = st.one_of(st.integers(1, 20), st.floats(0.5, 20.0, width=32))
-counts = st.lists(st.integers(0, 50), min_size=4, max_size=4)
-by_examples = settings(max_examples=40, deadline=None, derandomize=True, database=None)
-
-
-@by_examples
-@given(start=numbers, end=numbers, steps=lengths, exponent=st.floats(0.25, 4.0), counts=counts)
-def test_values_stay_between_the_named_ones(start, end, steps, exponent, counts):
-    """Not by a rounding error beyond them; exact at both ends."""
-    counts = jnp.asarray([0, *counts, 1000])
-    low, high = np.float32(min(start, end)), np.float32(max(start, end))
-    for schedule in (Linear(start, end, steps), CosineDecay(start, steps, end, exponent)):
-        found = schedule(counts)
-        assert np.all((found >= low) & (found <= high))
-        assert (found[0], found[-1]) == (np.float32(start), np.float32(end))
-
-
-@by_examples
-@given(values=st.lists(numbers, min_size=4, max_size=4), steps=lengths, counts=counts)
-def test_sequences_stay_between_the_named_values(values, steps, counts):
-    """So does a schedule of two phases."""
-    a, b, c, d = values
-    schedule = Linear(a, b, steps) >> CosineDecay(c, steps, d)
-    found = schedule(jnp.asarray(counts))
-    assert np.all((found >= np.float32(min(values))) & (found <= np.float32(max(values))))
-
-
-# ---- batches and derivatives
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda x: Constant(x),
-        lambda x: Linear(x, 0.5, steps=4),
-        lambda x: Linear(0.5, x, steps=4 * x),
-        lambda x: CosineDecay(x, 4 * x, 0.1 * x, exponent=x),
-        lambda x: Join([Constant(x), Linear(x, 0.5, steps=4)], [2 * x]),
-        lambda x: Constant(1.0, steps=2 * x) >> Linear(x, 0.5, steps=4),
-        lambda x: x * LINE + x,
-        lambda x: x - LINE,
-    ],
-    ids=["Constant", "start", "end", "CosineDecay", "Join", "Sequential", "Product", "Sum"],
-)
-def test_batched_fields(build):
-    """Built and used under `filter_vmap`, equal to a loop."""
-    xs = jnp.asarray([0.5, 1.0, 2.0])
-    batched = eqx.filter_vmap(build)(xs)
-    evaluate = eqx.filter_vmap(lambda s, t: s(t), in_axes=(eqx.if_array(0), None))
-    found = evaluate(batched, jnp.arange(6))
-    wanted = jnp.stack([build(float(x))(jnp.arange(6)) for x in xs])
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
-
-
-def as_floats(schedule):
-    """The schedule with every number, also a length, as a float64 array: leaves and structure."""
-    leaves, treedef = jax.tree.flatten(schedule)
-    return jnp.asarray([float(x) for x in leaves]), treedef
-
-
-DIFFERENTIATED = {name: case.schedule for name, case in SCHEDULES.items()} | {
-    "CosineDecay[root]": CosineDecay(1.0, steps=4, end_value=0.2, exponent=0.5),
-    "CosineDecay[square]": COSINE,
-    "three phases": LINE >> CosineDecay(1.0, steps=3) >> Linear(0.0, 0.5, steps=2) >> RISING,
-}
-each_differentiated = pytest.mark.parametrize(
-    "schedule", DIFFERENTIATED.values(), ids=DIFFERENTIATED.keys()
-)
-
-
-@each_differentiated
-def test_derivatives_are_finite(schedule, x64):
-    """With respect to each number, at every count, also at kinks and after the end."""
-    numbers, treedef = as_floats(schedule)
-
-    def value(numbers, count):
-        return jax.tree.unflatten(treedef, list(numbers))(count)
-
-    counts = jnp.arange(12)
-    for jacobian in (jax.jacfwd, jax.jacrev):
-        slopes = jax.jit(jax.vmap(jacobian(value), in_axes=(None, 0)))(numbers, counts)
-        assert np.all(np.isfinite(slopes)), np.argwhere(~np.isfinite(slopes))
-
-
-@each_differentiated
-def test_derivatives_by_finite_differences(schedule, x64):
-    """Between kinks, which are at integers, derivatives are those of the values."""
-    numbers, treedef = as_floats(schedule)
-    counts = jnp.arange(12) + 0.5
-
-    @jax.jit
-    def evaluate(numbers):
-        return jax.tree.unflatten(treedef, list(numbers))(counts)
-
-    if not numbers.size:
-        return
-    steps = 1e-6 * jnp.eye(numbers.size)
-    wanted = [(evaluate(numbers + h) - evaluate(numbers - h)) / 2e-6 for h in steps]
-    found = jax.jacfwd(evaluate)(numbers)
-    np.testing.assert_allclose(found, np.stack(wanted, axis=-1), rtol=1e-7, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    "value_at_start",
-    [lambda n: Linear(0.2, 1.0, n)(0), lambda n: CosineDecay(0.2, n, 1.0)(0)],
-    ids=["Linear", "CosineDecay"],
-)
-def test_a_traced_length_of_zero(value_at_start):
-    """A length that is 0 when it is known: the end at once, and no NaN."""
-    value, slope = jax.value_and_grad(value_at_start)(0.0)
-    assert value == 1.0
-    assert np.isfinite(slope)
-
-
-# ---- in optimizers
-
-OPTIMIZERS = {
-    "SGD": (eqopt.SGD, {"learning_rate": 0.1, "momentum": 0.5}),
-    "Adam": (eqopt.Adam, {}),
-    "AdamW": (eqopt.AdamW, {"weight_decay": 0.1}),
-    "NAdam": (eqopt.NAdam, {}),
-    "NAdamW": (eqopt.NAdamW, {"weight_decay": 0.1}),
-    "ScaleByAdam": (eqopt.ScaleByAdam, {}),
-    "Trace": (eqopt.Trace, {"decay": 0.5}),
-    "Scale": (eqopt.Scale, {"step_size": 0.5}),
-    "ScaleByLearningRate": (eqopt.ScaleByLearningRate, {"learning_rate": 0.5}),
-    "AddDecayedWeights": (eqopt.AddDecayedWeights, {"weight_decay": 0.5}),
-    "Clip": (eqopt.Clip, {"max_delta": 0.5}),
-    "ClipByGlobalNorm": (eqopt.ClipByGlobalNorm, {"max_norm": 0.5}),
-    "NormalizeByGlobalNorm": (eqopt.NormalizeByGlobalNorm, {"scale": 0.5, "eps": 0.1}),
-}
-ADAM = {"b1": 0.8, "b2": 0.9, "eps": 1e-2, "eps_root": 1e-2}
-
-
-def scheduled_fields():
-    """Each numeric field of each optimizer, with numbers for all of them."""
-    for name, (kind, own) in OPTIMIZERS.items():
-        given = dict(own)
-        if "Adam" in name:
-            given = ADAM | given
-            if not name.startswith("Scale"):
-                given = {"learning_rate": 0.1} | given
-        for field in given:
-            yield pytest.param(kind, field, given, id=f"{name}.{field}")
-
-
-@pytest.mark.parametrize("kind, field, given", list(scheduled_fields()))
-def test_each_field_takes_a_schedule(kind, field, given):
-    """The first update is that of the value at 0, the second that of the value at 1."""
-    schedule = Linear(given[field], 0.5 * given[field], steps=2)
-    optim = kind(**(given | {field: schedule}))
-    p, g = jnp.asarray([1.0, -2.0]), jnp.asarray([0.5, 1.5])
-    state = optim.init(p)
-    for count in range(2):
-        numbers = given | {field: given[field] * (1 - 0.25 * count)}
-        wanted, _ = kind(**numbers)(g, state, p)
-        found, state = optim(g, state, p)
-        np.testing.assert_allclose(found, wanted, rtol=1e-5)
-
-
-@pytest.mark.parametrize("module", ["_basic", "_cosine", "_join"])
-def test_examples_in_docstrings(module):
-    """The examples of each schedule run as they are printed."""
-    module = importlib.import_module(f"eqopt.schedules.{module}")
-    result = doctest.testmod(module)
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -8,6 +8,8 @@ their values are not looked at.
 
 import dataclasses
 import types
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
@@ -60,7 +62,7 @@ class Range(AbstractConverter):
         if self.gt == 0 and high is None and self.le is None:
             return "be positive and finite" if self.whole else "be positive"
         if low is not None and high is None and self.le is None:
-            return f"be at least {low:g}"
+            return f"be at least {low:g}" + (" and finite" if self.whole else "")
         if low is None and self.gt is None and high is None and self.le is None:
             return "be a number, not NaN"
         left = f"[{low:g}" if low is not None else f"({-np.inf if self.gt is None else self.gt:g}"
@@ -158,9 +160,36 @@ class Rows(AbstractConverter):
         return tuple(tuple(float(x) if type(x) is int else x for x in row) for row in checked)
 
 
+@dataclasses.dataclass(frozen=True)
+class Several(AbstractConverter):
+    """Metadata of a field that holds several numbers: a sequence, or an array of one axis.
+
+    - `each`: the rule for each of them.
+    - `increasing`: whether each must be above the one before.
+    """
+
+    each: Range
+    increasing: bool = False
+
+    def convert(self, label: str, value: Any) -> tuple[Any, ...]:
+        """The numbers as a tuple; each is checked as a hyperparameter."""
+        is_array = isinstance(value, np.ndarray | jax.Array) and value.ndim == 1
+        if not is_array and not isinstance(value, list | tuple):
+            raise TypeError(f"{label} must be a sequence of numbers; got {value!r}.")
+        given = [value[i] for i in range(len(value))]
+        known = [x.item() if isinstance(x, np.generic | np.ndarray) else x for x in given]
+        known = [x for x in known if isinstance(x, int | float)]
+        if self.increasing and any(second <= first for first, second in pairwise(known)):
+            raise ValueError(f"{label} must increase; got {known}.")
+        place = label.removesuffix("`")
+        return tuple(self.each.convert(f"{place}[{i}]`", x) for i, x in enumerate(given))
+
+
 def is_whole(field: Any) -> bool:
     """Whether integers in a field are lengths, counts or seeds."""
     rule = converter_of(field.type)
+    if isinstance(rule, Several):
+        return rule.each.whole
     if isinstance(rule, Range):
         return rule.whole
     return field.metadata.get("whole", False) or not (rule is None or isinstance(rule, Rows))
@@ -189,12 +218,22 @@ UnitInterval: TypeAlias = Annotated[Numeric | Schedule, Range(ge=0, le=1)]
 
 Steps: TypeAlias = Annotated[Numeric, Range(gt=0, schedules=False, whole=True)]
 """The length of a schedule: a finite number above 0, no schedule."""
+WarmupSteps: TypeAlias = Annotated[Numeric, Range(ge=0, schedules=False, whole=True)]
+"""The length of the beginning of a schedule: a finite number of at least 0, no schedule."""
+Boundaries: TypeAlias = Annotated[
+    Sequence[Any], Several(Range(gt=0, schedules=False, whole=True), increasing=True)
+]
+"""Counts at which the parts of a schedule after the first begin: positive and increasing."""
 Number: TypeAlias = Annotated[Numeric, Range(schedules=False)]
 """A number or a scalar array, where a schedule makes no sense: in a schedule."""
 PositiveNumber: TypeAlias = Annotated[Numeric, Range(gt=0, schedules=False)]
 """A number above 0, no schedule."""
 NonNegativeNumber: TypeAlias = Annotated[Numeric, Range(ge=0, schedules=False)]
 """A number of at least 0, no schedule."""
+Portion: TypeAlias = Annotated[Numeric, Range(ge=0, le=1, schedules=False)]
+"""A number in [0, 1], no schedule."""
+Numbers: TypeAlias = Annotated[Sequence[Any], Several(Range(schedules=False))]
+"""Several numbers, no schedules."""
 
 
 @dataclasses.dataclass(frozen=True)

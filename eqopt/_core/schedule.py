@@ -5,13 +5,16 @@
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
 import wadler_lindig as wl
 from equinox import AbstractVar
+from jax.core import Tracer
 from jaxtyping import Array, Float, Real
 
 from .component import infix
@@ -84,6 +87,36 @@ def interpolate(start: Any, end: Any, weight: Float[Array, "*counts"]) -> Array:
     value = start * (1 - weight) + end * weight
     inside = jnp.clip(value, jnp.minimum(start, end), jnp.maximum(start, end))
     return value + jax.lax.stop_gradient(inside - value)
+
+
+def line(x: Float[Array, "*counts"]) -> Float[Array, "*counts"]:
+    """From 0 at 0 to 1 at 1 in a straight line."""
+    return x
+
+
+def half_cosine(x: Float[Array, "*counts"]) -> Float[Array, "*counts"]:
+    """From 0 at 0 to 1 at 1 along half a cosine, flat at both ends."""
+    return jnp.square(jnp.sin(jnp.pi / 2 * x))
+
+
+def known(x: Any) -> int | float | None:
+    """A number, or the value of an array where it is there to be looked at."""
+    if isinstance(x, jax.Array) and not isinstance(x, Tracer) and x.ndim == 0:
+        return x.item()
+    return x if isinstance(x, int | float) else None
+
+
+def check_warmup(schedule: AbstractSchedule, warmup_steps: Any, steps: Any, name: str) -> None:
+    """Raises where a warm-up is as long as what it is the beginning of.
+
+    - `name`: the field that holds `steps`.
+    """
+    start, length = known(warmup_steps), known(steps)
+    if start is not None and length is not None and start >= length:
+        raise ValueError(
+            f"`{type(schedule).__name__}(warmup_steps=...)` must be below `{name}`; got "
+            f"warmup_steps={start} and {name}={length}."
+        )
 
 
 def _refuse_function(other: Any) -> Any:
@@ -218,26 +251,48 @@ class Sequential(AbstractSchedule):
         return infix(">>", self.phases, **kwargs)
 
 
-def joined(schedules: Sequence[AbstractSchedule], lengths: Sequence[Any], count: Array) -> Array:
+def joined(
+    schedules: Sequence[Callable[[Array], Array]], lengths: Sequence[Any], count: Array
+) -> Array:
     """The value of the schedule that is active at `count`, each for its length, the last for ever.
 
-    Each begins at its own zero. One that is not active is evaluated at the nearest end of its own
-    span, so that it never sees a count outside it. No lengths are summed, so none overflows.
+    Each begins at its own zero; one of length 0 is skipped. One that is not active is evaluated at
+    the nearest end of its own span, so that it never sees a count outside it. No lengths are
+    summed, so none overflows.
 
+    - `schedules`: schedules, or functions of the count.
     - `lengths`: those of all schedules but the last.
     """
     value, reached = jnp.zeros(()), jnp.asarray(True)
     for i, schedule in enumerate(schedules):
         if i == len(lengths):
             return jnp.where(reached, schedule(count), value)
-        count, length = _alike(count, lengths[i])
+        count, length = alike(count, lengths[i])
         value = jnp.where(reached, schedule(jnp.minimum(count, length)), value)
         reached = reached & (count >= length)
         count = jnp.maximum(count - length, 0)
     return value
 
 
-def _alike(count: Array, length: Any) -> tuple[Array, Array]:
+def through(
+    values: Sequence[Any], lengths: Sequence[Any], count: Array, ease: Callable[[Array], Array]
+) -> Array:
+    """From each value to the next in its length, then the last for ever.
+
+    - `ease`: how far it is between two values, 0 to 1, from the fraction of the length.
+    """
+    legs = [
+        partial(_leg, start, end, length, ease)
+        for (start, end), length in zip(pairwise(values), lengths, strict=True)
+    ]
+    return joined(legs, lengths[:-1], count)
+
+
+def _leg(start: Any, end: Any, length: Any, ease: Callable[[Array], Array], count: Array) -> Array:
+    return interpolate(start, end, ease(fraction(count, length)))
+
+
+def alike(count: Array, length: Any) -> tuple[Array, Array]:
     """A count and a length in one dtype: integers as long as both are whole."""
     whole = jnp.issubdtype(count.dtype, jnp.integer)
     if whole and isinstance(length, int | float) and length == int(length):

@@ -1,4 +1,4 @@
-"""Constant and linear schedules, and plain functions as schedules."""
+"""Constant, linear and polynomial schedules, and plain functions as schedules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._core.hyperparam import Number, Steps
+from .._core.arithmetic import safe_power
+from .._core.hyperparam import Number, PositiveNumber, Steps
 from .._core.schedule import AbstractSchedule, fraction, interpolate
 
 
@@ -50,6 +51,31 @@ class Linear(AbstractSchedule):
 
     def _value(self, count: Array) -> Array:
         return interpolate(self.init_value, self.end_value, fraction(count, self.steps))
+
+
+class Polynomial(AbstractSchedule):
+    r"""From one value to another along a power:
+    $v(t) = v_1 + (v_0 - v_1) (1 - \min(t / T, 1))^p$.
+
+    - `init_value`: $v_0$, the value at 0.
+    - `end_value`: $v_1$, the value at `steps` and after.
+    - `power`: $p$, positive; 1 is a straight line.
+    - `steps`: $T$, positive.
+
+    >>> from eqopt import schedules
+    >>> schedule = schedules.Polynomial(1.0, 0.0, power=2, steps=4)
+    >>> [float(schedule(t)) for t in (0, 1, 2, 4, 5)]
+    [1.0, 0.5625, 0.25, 0.0, 0.0]
+    """
+
+    init_value: Number
+    end_value: Number
+    power: PositiveNumber
+    steps: Steps
+
+    def _value(self, count: Array) -> Array:
+        left = safe_power(1 - fraction(count, self.steps), self.power)
+        return interpolate(self.end_value, self.init_value, left)
 
 
 class FromFunction(AbstractSchedule):

@@ -1,11 +1,10 @@
 """Decay along half a cosine."""
 
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._core.arithmetic import safe_power
 from .._core.hyperparam import Number, PositiveNumber, Steps
-from .._core.schedule import AbstractSchedule, fraction, interpolate
+from .._core.schedule import AbstractSchedule, fraction, half_cosine, interpolate
 
 
 class CosineDecay(AbstractSchedule):
@@ -31,5 +30,5 @@ class CosineDecay(AbstractSchedule):
     exponent: PositiveNumber = 1.0
 
     def _value(self, count: Array) -> Array:
-        cosine = (1 + jnp.cos(jnp.pi * fraction(count, self.steps))) / 2
+        cosine = half_cosine(1 - fraction(count, self.steps))
         return interpolate(self.end_value, self.init_value, safe_power(cosine, self.exponent))

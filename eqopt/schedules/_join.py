@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import equinox as eqx
-import numpy as np
 from jaxtyping import Array
 
-from .._core.hyperparam import Range, is_function
+from .._core.hyperparam import Boundaries, is_function
 from .._core.schedule import AbstractSchedule, joined, total
 
 
@@ -33,18 +31,11 @@ class Join(AbstractSchedule):
     """
 
     schedules: tuple[AbstractSchedule, ...]
-    boundaries: tuple[Any, ...] = eqx.field(metadata={"whole": True})
+    boundaries: Boundaries
 
-    def __init__(self, schedules: Sequence[Any], boundaries: Sequence[Any]):
+    def __init__(self, schedules: Sequence[Any], boundaries: Boundaries):
         self.schedules = tuple(schedules)
-        known = [b.item() if isinstance(b, np.generic | np.ndarray) else b for b in boundaries]
-        known = [b for b in known if isinstance(b, int | float)]
-        if any(second <= first for first, second in pairwise(known)):
-            raise ValueError(f"`Join(boundaries=...)` must increase; got {known}.")
-        number = Range(gt=0, schedules=False, whole=True)
-        self.boundaries = tuple(
-            number.convert(f"`Join(boundaries=...)[{i}]`", b) for i, b in enumerate(boundaries)
-        )
+        self.boundaries = boundaries
 
     def __check_init__(self) -> None:
         if not self.schedules:
