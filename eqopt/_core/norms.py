@@ -1,5 +1,6 @@
 """Norms of leaves and of whole trees: accumulated in at least float32, with derivatives at zero."""
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -59,3 +60,55 @@ def global_norm(tree: PyTree) -> Float[Array, ""]:
     about 1e-19.
     """
     return safe_sqrt(global_squared_norm(tree))
+
+
+@jax.custom_jvp
+def scaled_norm(
+    parts: Sequence[Inexact[Array, "..."]],
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    r"""$\lVert c x \rVert$ and $c$, for a vector $x$ given in parts of one real dtype.
+
+    $c$ is 1 unless the squares of $x$ overflow or underflow. Then it is the power of 2 that brings
+    the largest element near 1, a constant to derivatives. The derivative at zero is 0.
+    """
+    squared = _joint_squared_norm(1, parts)
+    info = jnp.finfo(squared.dtype)
+    usual = (squared > info.tiny / info.eps**2) & (squared < jnp.inf)
+
+    def scale(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        # Else the compiler takes this out of the loop.
+        xs, _ = jax.lax.optimization_barrier((list(parts), carry))
+        factor = _power_below(xs)
+        return _joint_squared_norm(factor, xs), factor, jnp.zeros_like(usual)
+
+    # A loop of one round at most. Mapped over vectors it is left out where none needs it, which a
+    # conditional is not.
+    carry = (squared, jnp.ones_like(squared), ~usual)
+    squared, factor, _ = jax.lax.while_loop(lambda carry: carry[2], scale, carry)
+    return jnp.sqrt(squared), factor
+
+
+@scaled_norm.defjvp
+def _scaled_norm_jvp(primals: Any, tangents: Any) -> Any:
+    (parts,), (tangents,) = primals, tangents
+    norm, factor = scaled_norm(parts)
+    slope = factor / jnp.where(norm > 0, norm, 1)
+    along = [
+        jnp.sum(jnp.real(jnp.conj(factor * x) * (slope * dx)))
+        for x, dx in zip(parts, tangents, strict=True)
+    ]
+    return (norm, factor), (reduce(add, along), jnp.zeros_like(factor))
+
+
+def _joint_squared_norm(factor: Any, parts: Sequence[Array]) -> Float[Array, ""]:
+    return reduce(add, [squared_norm(factor * part) for part in parts])
+
+
+def _power_below(parts: Sequence[Array]) -> Float[Array, ""]:
+    """The power of 2 that brings the largest element to [1/2, 1), within those whose inverse is a
+    normal number."""
+    largest = reduce(jnp.maximum, [jnp.max(jnp.abs(x)) for x in parts])
+    tiny = float(jnp.finfo(largest.dtype).tiny)
+    bounded = jnp.maximum(jnp.minimum(largest, 0.5 / tiny), tiny)
+    factor = jnp.frexp(bounded)[0] / bounded  # mantissa by number: exact
+    return jnp.where((largest > 0) & (largest < jnp.inf), factor, 1)
