@@ -1,9 +1,13 @@
-"""Hooks of MkDocs: the doctests in docstrings are shown as code."""
+"""Hooks of MkDocs: the doctests in docstrings are shown as code, schedules with their curves."""
 
+import re
+from doctest import DocTestParser
 from typing import Any
 
 from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
+
+from eqopt import schedules
 
 
 class _FenceDoctests(Preprocessor):
@@ -32,3 +36,16 @@ class _Doctests(Extension):
 def on_config(config: Any) -> Any:
     config.markdown_extensions.append(_Doctests())
     return config
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    return re.sub(r"^::: eqopt\.schedules\.(\w+)$", _with_curve, markdown, flags=re.MULTILINE)
+
+
+def _with_curve(reference: re.Match[str]) -> str:
+    """A reference to a class of schedules, with the curve of its first example below."""
+    found: dict[str, Any] = {}
+    for example in DocTestParser().get_examples(getattr(schedules, reference[1]).__doc__ or ""):
+        exec(compile(example.source, reference[0], "exec"), found)
+    picture = found["schedule"]._repr_html_() if "schedule" in found else None
+    return f"{reference[0]}\n\n{picture}" if picture else reference[0]

@@ -118,11 +118,13 @@ def test_the_core_has_no_import_cycle():
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
 def test_imports_inside_functions_say_why(file):
-    """Only `_core` imports inside functions, and says why in a comment on the line."""
+    """Only `_core` imports inside functions, or what is an extra is imported; a comment on the
+    line says why."""
     lines = file.read_text().splitlines()
     for node, inside in _imports(ast.parse("\n".join(lines))):
         if inside:
-            assert _folder(file) == "_core"
+            extra = isinstance(node, ast.ImportFrom) and node.module == "matplotlib"
+            assert extra or _folder(file) == "_core"
             assert re.search(r"#\s*\w+ \w+", lines[node.end_lineno - 1]), "a comment must say why"
 
 

@@ -4,6 +4,7 @@
 `+`, `-` and `*`.
 """
 
+import html
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Real
 
 from .component import infix
+from .curve import curve
 from .hyperparam import Range, Schedule, check_scalars, is_function
 
 
@@ -42,6 +44,11 @@ class AbstractSchedule(Schedule):
         count = jnp.asarray(count)
         value = jnp.asarray(self._value(jnp.maximum(count, 0)), jnp.result_type(float))
         return jnp.broadcast_to(value, count.shape)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the schedule as it prints, and its curve."""
+        picture = curve(self)
+        return picture and f"<pre>{html.escape(repr(self))}</pre>{picture}"
 
     def __rshift__(self, other: "AbstractSchedule") -> "Sequential":
         if not isinstance(other, AbstractSchedule):
@@ -169,6 +176,11 @@ class Sum(AbstractSchedule):
     """The sum of schedules and numbers; `a + b` builds it.
 
     - `terms`: schedules or numbers.
+
+    >>> from eqopt import schedules
+    >>> schedule = schedules.Linear(0.0, 1.0, steps=2) + schedules.Linear(1.0, 0.0, steps=4)
+    >>> [float(schedule(t)) for t in (0, 1, 2, 3, 4, 5)]
+    [1.0, 1.25, 1.5, 1.25, 1.0, 1.0]
     """
 
     terms: tuple[Any, ...]
@@ -189,6 +201,11 @@ class Product(AbstractSchedule):
     """The product of schedules and numbers; `a * b` builds it.
 
     - `factors`: schedules or numbers.
+
+    >>> from eqopt import schedules
+    >>> schedule = 2.0 * schedules.Linear(0.0, 1.0, steps=2)
+    >>> [float(schedule(t)) for t in (0, 1, 2, 3)]
+    [0.0, 1.0, 2.0, 2.0]
     """
 
     factors: tuple[Any, ...]
@@ -218,6 +235,11 @@ class Sequential(AbstractSchedule):
     - `phases`: the schedules; each but the last has an end.
 
     **Raises** `ValueError` if a schedule without an end is not the last.
+
+    >>> from eqopt import schedules
+    >>> schedule = schedules.Linear(0.0, 1.0, steps=2) >> schedules.Linear(2.0, 1.0, steps=4)
+    >>> [float(schedule(t)) for t in (0, 1, 2, 3, 6, 7)]
+    [0.0, 0.5, 2.0, 1.75, 1.0, 1.0]
     """
 
     phases: tuple[AbstractSchedule, ...]

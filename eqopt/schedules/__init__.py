@@ -24,6 +24,7 @@ from ._piecewise import (
     PiecewiseConstant as PiecewiseConstant,
     PiecewiseInterpolate as PiecewiseInterpolate,
 )
+from ._plot import plot as plot
 from ._warmup import (
     WSD as WSD,
     WarmupConstant as WarmupConstant,
