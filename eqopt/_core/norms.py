@@ -59,3 +59,14 @@ def global_norm(tree: PyTree) -> Float[Array, ""]:
     about 1e-19.
     """
     return safe_sqrt(global_squared_norm(tree))
+
+
+def power_below(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The power of 2 that brings a magnitude to [1/2, 1), a constant to derivatives; 1 for 0, NaN
+    and infinity. Its inverse is a normal number."""
+    largest = jax.lax.stop_gradient(largest)
+    info = jnp.finfo(largest.dtype)
+    _, exponent = jnp.frexp(largest)
+    exponent = jnp.clip(exponent, int(info.minexp), -int(info.minexp))
+    factor = jnp.ldexp(jnp.ones_like(largest), -exponent)
+    return jnp.where((largest > 0) & (largest < jnp.inf), factor, 1)
