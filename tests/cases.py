@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+import trees
 from optax.contrib import _muon
 
 import eqopt
@@ -68,12 +70,28 @@ class Projection(NamedTuple):
     - `contains`: whether a tree of float64 NumPy arrays is in the set, to rounding.
     - `twin`: optax's function of the tree; `None` where there is none or where optax is wrong.
     - `convex`: whether the set is convex, so that projecting brings no two points further apart.
+    - `tree`: builds a tree of a dtype that fits the set, for a set that knows shapes.
+    - `points`: points of the set, vertices or others, as rows of an array: from the number of
+      elements of the tree.
+    - `tol`: to how much float64 results are exact, in proportion to the largest element.
     """
 
     projection: projections.AbstractProjection
     contains: Callable[[Any], bool]
     twin: Callable[[Any], Any] | None = None
     convex: bool = True
+    tree: Callable[..., Any] = trees.params
+    points: Callable[[int], Any] | None = None
+    tol: float = 1e-14
+
+    @property
+    def free(self) -> bool:
+        """Whether the set is one of trees of any shapes."""
+        return self.tree is trees.params
+
+    def small(self, dtype: Any) -> Any:
+        """A tree for what is expensive to compile."""
+        return trees.small_params(dtype) if self.free else self.tree(dtype)
 
 
 def halve(updates, params):
@@ -460,22 +478,62 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
+def matrices(dtype=jnp.float32):
+    """Leaves of at least one axis."""
+    return {key: x for key, x in trees.params(dtype).items() if key != "s"}
+
+
+def flat(tree):
+    """A tree as one vector."""
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def leaves_as_vectors(tree):
+    """The leaves of a tree, each as a vector."""
+    return [np.ravel(x) for x in jax.tree.leaves(tree)]
+
+
+def rows(tree):
+    """The last axes of all leaves, as vectors."""
+    return [row for x in jax.tree.leaves(tree) for row in np.reshape(x, (-1, x.shape[-1]))]
+
+
 def _norm(tree):
-    return float(eqopt.global_norm(tree))
+    return np.linalg.norm(flat(tree))
 
 
 def _all_non_negative(tree):
-    return all(bool(jnp.all(x >= 0)) for x in jax.tree.leaves(tree))
+    return bool(np.all(flat(tree) >= 0))
+
+
+def axes_of(radius):
+    """Where the axes meet a ball of any norm."""
+    return lambda n: radius * np.concatenate([np.eye(n), -np.eye(n)])
 
 
 PROJECTIONS: dict[str, Projection] = {
     "NonNegative": Projection(
-        projections.NonNegative(), _all_non_negative, optax.projections.projection_non_negative
+        projections.NonNegative(),
+        _all_non_negative,
+        optax.projections.projection_non_negative,
+        points=lambda n: np.concatenate([np.zeros((1, n)), 3 * np.eye(n), np.ones((1, n))]),
+        tol=0,
     ),
     "L2Ball": Projection(
         projections.L2Ball(0.9),
         lambda tree: _norm(tree) <= 0.9 * (1 + 1e-6),
         lambda tree: optax.projections.projection_l2_ball(tree, 0.9),
+        points=axes_of(0.9),
+    ),
+    "L2Ball[leaf]": Projection(
+        projections.L2Ball(0.9, per_leaf=True),
+        lambda tree: all(_norm(x) <= 0.9 * (1 + 1e-6) for x in leaves_as_vectors(tree)),
+        lambda tree: jax.tree.map(lambda x: optax.projections.projection_l2_ball(x, 0.9), tree),
+    ),
+    "L2Ball[axis]": Projection(
+        projections.L2Ball(0.9, axis=-1),
+        lambda tree: all(_norm(x) <= 0.9 * (1 + 1e-6) for x in rows(tree)),
+        tree=matrices,
     ),
     "L2Sphere": Projection(
         projections.L2Sphere(0.9),
@@ -488,3 +546,6 @@ PROJECTIONS: dict[str, Projection] = {
         lambda tree: _all_non_negative(tree) and _norm(tree) <= 0.9 * (1 + 1e-6),
     ),
 }
+
+# Those that any tree goes into, whatever its shapes.
+FREE_PROJECTIONS = {name: case for name, case in PROJECTIONS.items() if case.free}

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import PROJECTIONS, REPORTED
+from cases import FREE_PROJECTIONS, REPORTED
 
 each_transform = pytest.mark.parametrize("case", REPORTED.values(), ids=REPORTED.keys())
 
@@ -44,7 +44,7 @@ def test_case_I1_whole_module(case):
     assert jax.tree.structure(optim.eval_params(new_state, model)) == jax.tree.structure(model)
 
 
-@pytest.mark.parametrize("case", PROJECTIONS.values(), ids=PROJECTIONS.keys())
+@pytest.mark.parametrize("case", FREE_PROJECTIONS.values(), ids=FREE_PROJECTIONS.keys())
 def test_case_I1_whole_module_projected(case):
     """So it does through a projection."""
     model = mlp()

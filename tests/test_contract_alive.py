@@ -4,6 +4,7 @@ import cases
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import trees
 
@@ -12,13 +13,18 @@ STEPS = 6
 VISIBLE = 1e-5
 
 
+def tenths(x):
+    """1.1; for the elements of an array, which may matter up to a factor, growing up to 1.2."""
+    return 1.1 + 0.1 * np.arange(np.size(x)).reshape(np.shape(x)) / np.size(x)
+
+
 def changed(component):
     """The component with one lane for each number, in which that number alone is a tenth larger
     (a whole one larger by at least 1); lane 0 is the component itself."""
     leaves, treedef = jax.tree.flatten(component)
     lanes = [list(leaves)]
     for i, x in enumerate(leaves):
-        more = x + max(1, round(abs(x) / 10)) if isinstance(x, int) else x * 1.1
+        more = x + max(1, round(abs(x) / 10)) if isinstance(x, int) else x * tenths(x)
         lanes.append([*leaves[:i], more, *leaves[i + 1 :]])
     columns = [jnp.asarray(column) for column in zip(*lanes, strict=True)]
     return jax.tree.unflatten(treedef, columns), len(leaves)
@@ -75,4 +81,5 @@ def test_schedules(name):
 @pytest.mark.parametrize("name", with_numbers(cases.PROJECTIONS))
 def test_projections(name):
     """The projection of the parameters changes."""
-    assert_alive(lambda projection: projection(trees.params()), cases.PROJECTIONS[name].projection)
+    case = cases.PROJECTIONS[name]
+    assert_alive(lambda projection: projection(case.tree()), case.projection)

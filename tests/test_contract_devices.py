@@ -10,12 +10,11 @@ import pytest
 import trees
 from jax.sharding import AxisType, PartitionSpec as P
 
+from eqopt import projections
 from eqopt._core.gate import gate
 
 # The third of four steps is skipped by a gate: the plain run makes three.
 TAKEN = (True, True, False, True)
-# One parameter is sharded along both axes of the mesh, one along none.
-SPECS = {"layers": [{"w": P("data", "model")}], "s": P()}
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 
 
@@ -89,9 +88,24 @@ def line():
         yield mesh
 
 
+def spec_of(shape):
+    """Each of the first two axes along one of the mesh, where it can be divided."""
+    axes = zip(shape, (("data", 4), ("model", 2)), strict=False)
+    return [name if size % parts == 0 else None for size, (name, parts) in axes]
+
+
 def put(tree, *leading):
-    """The tree, sharded by `SPECS` behind leading axes."""
-    return jax.tree.map(lambda x, spec: jax.device_put(x, P(*leading, *spec)), tree, SPECS)
+    """The tree, sharded by `spec_of` behind leading axes."""
+
+    def sharded(x):
+        return jax.device_put(x, P(*leading, *spec_of(x.shape[len(leading) :])))
+
+    return jax.tree.map(sharded, tree)
+
+
+def for_projection(case, seed=0):
+    """The parameters, or a tree that the set fits."""
+    return params(seed) if case.free else trees.grads(case.tree(), 100 + seed)
 
 
 def assert_sharded_alike(tree, p):
@@ -231,25 +245,45 @@ def test_pmap(name):
 @pytest.mark.parametrize("name", cases.PROJECTIONS)
 def test_projection_sharded(name, grid):
     """A projection of sharded parameters equals that on one device and keeps the shardings."""
-    projection = cases.PROJECTIONS[name].projection
-    p = put(params())
+    case = cases.PROJECTIONS[name]
+    projection, plain = case.projection, for_projection(case)
+    p = put(plain)
     for out in (projection(p), trees.quick_jit(projection)(p)):
-        trees.assert_close(out, projection(params()), **CLOSE)
+        trees.assert_close(out, projection(plain), **CLOSE)
         assert_sharded_alike(out, p)
 
 
 @pytest.mark.parametrize("name", cases.PROJECTIONS)
 def test_projection_shard_map(name, line):
     """Each device projects a tree of its own, and a tree that all share."""
-    projection = cases.PROJECTIONS[name].projection
+    case = cases.PROJECTIONS[name]
+    projection = case.projection
 
     def inside(own, shared):
         own = projection(jax.tree.map(lambda x: x[0], own))
         return jax.tree.map(lambda x: x[None], own), projection(shared)
 
-    lanes = [params(i % 2) for i in range(8)]
+    lanes = [for_projection(case, i % 2) for i in range(8)]
     spread = jax.tree.map(lambda x: jax.device_put(x, P("data")), trees.stack(lanes))
     mapped = jax.shard_map(inside, in_specs=(P("data"), P()), out_specs=(P("data"), P()))
-    own, shared = trees.quick_jit(mapped)(spread, params())
+    own, shared = trees.quick_jit(mapped)(spread, lanes[0])
     trees.assert_close(own, trees.stack([projection(x) for x in lanes]), **CLOSE)
-    trees.assert_close(shared, projection(params()), **CLOSE)
+    trees.assert_close(shared, projection(lanes[0]), **CLOSE)
+
+
+class Sort(projections.AbstractVectorProjection):
+    """Needs the leaves in one array."""
+
+    def _project_vector(self, x):
+        return jnp.sort(x)
+
+
+@pytest.mark.parametrize("grid", ["Auto", "Explicit"], indirect=True)
+@pytest.mark.parametrize("kwargs", [{}, {"per_leaf": True}, {"axis": 0}], ids=str)
+def test_vectors_sharded(kwargs, grid):
+    """Sharded leaves that are joined to one vector, and each or its columns for itself."""
+    plain = {"a": jnp.arange(16.0)[::-1].reshape(8, 2), "b": jnp.asarray([5.5])}
+    p, sort = put(plain), Sort(**kwargs)
+    for out in (sort(p), trees.quick_jit(sort)(p)):
+        trees.assert_equal(out, sort(plain))
+        assert_sharded_alike(out, p)

@@ -25,11 +25,12 @@ def numbers_of(component, which=is_float):
     """Some numbers of a component as one vector, and the component as a function of it."""
     chosen, rest = eqx.partition(component, which)
     leaves, treedef = jax.tree.flatten(chosen)
+    vector, unravel = ravel_pytree([jnp.asarray(x, float) for x in leaves])
 
     def build(vector):
-        return eqx.combine(jax.tree.unflatten(treedef, list(vector)), rest)
+        return eqx.combine(jax.tree.unflatten(treedef, unravel(vector)), rest)
 
-    return jnp.array(leaves, float), build
+    return jnp.asarray(vector, float), build
 
 
 def roots_of(component):
@@ -151,8 +152,9 @@ def test_schedules(name):
 def test_projections(name):
     """With respect to the tree, outside the set and near its middle, and to each number; finite
     at zero."""
-    start, unravel = ravel_pytree(trees.small_params(jnp.float64))
-    numbers, build = numbers_of(cases.PROJECTIONS[name].projection)
+    case = cases.PROJECTIONS[name]
+    start, unravel = ravel_pytree(case.small(jnp.float64))
+    numbers, build = numbers_of(case.projection)
 
     weights = noise(unravel(start), 50)
 

@@ -287,8 +287,7 @@ def test_schedule(name):
 def test_projection(name):
     """A projection gives the same eager and compiled, as an argument and as a constant, with
     numbers and with arrays; it is traced once."""
-    projection = cases.PROJECTIONS[name].projection
-    params = trees.params()
+    projection, params = cases.PROJECTIONS[name].projection, cases.PROJECTIONS[name].tree()
     expected = projection(params)
     trees.assert_same_type(expected, params)
 

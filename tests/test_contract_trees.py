@@ -327,7 +327,7 @@ def test_weakly_typed_leaves(name):
 # ---- projections
 
 
-@pytest.mark.parametrize("name", cases.PROJECTIONS)
+@pytest.mark.parametrize("name", cases.FREE_PROJECTIONS)
 def test_projections_of_models(name):
     """The float arrays of a model are projected as one tree; the rest is left alone."""
     projection, model = cases.PROJECTIONS[name].projection, _everything()
@@ -341,7 +341,7 @@ def test_projections_of_models(name):
     assert projection({"e": jnp.zeros((0, 3))})["e"].shape == (0, 3)
 
 
-@pytest.mark.parametrize("name", cases.PROJECTIONS)
+@pytest.mark.parametrize("name", cases.FREE_PROJECTIONS)
 def test_projections_of_other_leaves(name):
     """NumPy leaves give the numbers of JAX leaves; a tree of integers is taken as floats."""
     projection = cases.PROJECTIONS[name].projection

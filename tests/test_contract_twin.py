@@ -88,7 +88,7 @@ def test_schedules_in_float32(name):
 
 def _check_projection(name, dtype, rtol):
     case = cases.PROJECTIONS[name]
-    params = trees.params(dtype)
+    params = case.tree(dtype)
     for scale in (0.1, 0.3, 1.0, 30.0):
         for step in range(3):
             tree = jax.tree.map(partial(jnp.multiply, scale), trees.grads(params, step))

@@ -21,9 +21,9 @@ def lane(tree, i):
     return jax.tree.map(lambda x: x[i], tree)
 
 
-def lanes_of_params():
+def lanes_of_params(tree=trees.params):
     """The parameters of each lane: of different sizes and signs."""
-    return [jax.tree.map(lambda x, c=c: c * x, trees.params()) for c in (1.0, -0.3, 2.0)]
+    return [jax.tree.map(lambda x, c=c: c * x, tree()) for c in (1.0, -0.3, 2.0)]
 
 
 def sweep(component):
@@ -31,8 +31,9 @@ def sweep(component):
 
     def values(x):
         x = jnp.asarray(x)
-        around = x * jnp.array([1.0, 1.05, 0.9]) if eqx.is_inexact_array(x) else x + np.arange(3)
-        return around.astype(x.dtype)
+        lanes = jnp.arange(3).reshape((3,) + (1,) * x.ndim)
+        factors = jnp.array([1.0, 1.05, 0.9])[lanes]
+        return (x * factors if eqx.is_inexact_array(x) else x + lanes).astype(x.dtype)
 
     return jax.tree.map(values, component)
 
@@ -123,8 +124,8 @@ def test_schedules(name):
 def test_projections(name):
     """A projection of trees in lanes, and with every number in lanes, equals a loop; a lane of NaN
     leaves the others alone."""
-    projection = cases.PROJECTIONS[name].projection
-    starts = lanes_of_params()
+    case = cases.PROJECTIONS[name]
+    projection, starts = case.projection, lanes_of_params(case.tree)
     stacked = trees.stack(starts)
     out = jax.vmap(projection)(stacked)
     trees.assert_close(out, trees.stack([projection(p) for p in starts]))

@@ -84,6 +84,6 @@ def test_projections_of_zero(name):
     """The projection of a zero tree is finite and in the set, in float16 too."""
     case = cases.PROJECTIONS[name]
     for dtype in (jnp.float16, jnp.float32):
-        projected = case.projection(_zeros(trees.params(dtype)))
+        projected = case.projection(_zeros(case.tree(dtype)))
         _assert_finite(projected)
     assert case.contains(jax.tree.map(lambda x: np.asarray(x, np.float64), projected))

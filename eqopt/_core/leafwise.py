@@ -57,6 +57,26 @@ def leafwise(rule: Callable[..., Any], *scalars: Any) -> Callable[..., Any]:
     return apply
 
 
+def jointly(rule: Callable[..., Any], *scalars: Any) -> Callable[..., Any]:
+    """The function on trees that applies `rule` to all leaves of a tree at once.
+
+    - `rule`, `scalars`: as in `leafwise`; called as `rule(*scalars, *leaves)`. It returns a tuple,
+      one array for each leaf.
+
+    All leaves are computed in the widest dtype among them, at least float32. The result has the
+    structure and the dtypes of the tree.
+    """
+    static, numbers = _unpack(rule, scalars)
+
+    def apply(tree: PyTree) -> PyTree:
+        leaves, treedef = jax.tree.flatten(tree)
+        if leaves:
+            (leaves,) = _call((_apply_rule, static), _share(numbers, [leaves]), (leaves,))
+        return jax.tree.unflatten(treedef, leaves)
+
+    return apply
+
+
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """One rule of a chain, with what it works on.

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, DTypeLike, PyTree
 
 _ARRAYS = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
@@ -82,6 +83,20 @@ def widen(x: Array, real: np.dtype | None = None) -> Array:
     if jnp.iscomplexobj(x):
         return x.astype(jnp.complex128 if real == jnp.float64 else jnp.complex64)
     return x.astype(real)
+
+
+def gathered(x: Array) -> Array:
+    """The array on each device, where its type says that it is sharded."""
+    return jax.reshard(x, PartitionSpec(*[None] * x.ndim)) if _is_sharded(x) else x
+
+
+def sharded_like(x: Array, leaf: Array) -> Array:
+    """The array with the sharding in the type of a leaf of the same shape."""
+    return jax.reshard(x, jax.typeof(leaf).sharding.spec) if _is_sharded(leaf) else x
+
+
+def _is_sharded(x: Array) -> bool:
+    return any(axis is not None for axis in jax.typeof(x).sharding.spec)
 
 
 def select_leaves(tree: PyTree, keep: Sequence[bool]) -> PyTree:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Inexact, PyTree
 
 from .axes import Axes
-from .leaves import paths_and_leaves, widen
+from .leaves import gathered, paths_and_leaves, sharded_like, widen
 
 
 def sizes(shape: tuple[int, ...], axes: Axes) -> tuple[int, int, int]:
@@ -51,7 +50,7 @@ def on_matrices(
 
     An explicitly sharded leaf is gathered, computed on each device, and sharded again.
     """
-    batches = [_wide(_gathered(leaf), found) for leaf, found in zip(leaves, axes, strict=True)]
+    batches = [_wide(gathered(leaf), found) for leaf, found in zip(leaves, axes, strict=True)]
     alike: dict[object, list[int]] = {}
     for i, batch in enumerate(batches):
         if batch.size:
@@ -99,13 +98,4 @@ def _restored(batch: Array, leaf: Array, axes: Axes) -> Array:
     batch = jnp.swapaxes(batch, 1, 2) if out > in_ else batch
     batch = batch.reshape([leaf.shape[axis] for axis in order])
     x = jnp.transpose(batch, tuple(map(order.index, range(leaf.ndim)))).astype(leaf.dtype)
-    return jax.reshard(x, jax.typeof(leaf).sharding.spec) if _is_sharded(leaf) else x
-
-
-def _is_sharded(x: Array) -> bool:
-    """Whether the type of an array says that it is sharded."""
-    return any(axis is not None for axis in jax.typeof(x).sharding.spec)
-
-
-def _gathered(x: Array) -> Array:
-    return jax.reshard(x, PartitionSpec(*[None] * x.ndim)) if _is_sharded(x) else x
+    return sharded_like(x, leaf)

@@ -1,5 +1,6 @@
 """Norms of leaves and of whole trees: accumulated in at least float32, with derivatives at zero."""
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -61,12 +62,42 @@ def global_norm(tree: PyTree) -> Float[Array, ""]:
     return safe_sqrt(global_squared_norm(tree))
 
 
+def scaled_norm(
+    parts: Sequence[Inexact[Array, "..."]],
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    r"""$\lVert c x \rVert$ and $c$, for a vector $x$ given in parts.
+
+    $c$ is 1 unless the squares of $x$ overflow or underflow. Then it is the power of 2 that brings
+    the largest element near 1, a constant to derivatives.
+    """
+    plain = _joint_squared_norm(1, parts)
+    info = jnp.finfo(plain.dtype)
+    usual = (plain > info.tiny / info.eps**2) & (plain < jnp.inf)
+
+    def scaled(parts: Sequence[Array]) -> tuple[Array, Array]:
+        factor = power_below(_largest(parts))
+        return _joint_squared_norm(factor, parts), factor
+
+    def as_it_is(parts: Sequence[Array]) -> tuple[Array, Array]:
+        return plain, jnp.ones_like(plain)
+
+    squared, factor = jax.lax.cond(usual, as_it_is, scaled, list(parts))
+    return safe_sqrt(squared), factor
+
+
+def _joint_squared_norm(factor: Any, parts: Sequence[Array]) -> Float[Array, ""]:
+    return reduce(add, [squared_norm(factor * part) for part in parts])
+
+
+def _largest(parts: Sequence[Array]) -> Float[Array, ""]:
+    return reduce(jnp.maximum, [jnp.max(jnp.abs(jax.lax.stop_gradient(x))) for x in parts])
+
+
 def power_below(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The power of 2 that brings a magnitude to [1/2, 1), a constant to derivatives; 1 for 0, NaN
-    and infinity. Its inverse is a normal number."""
+    """The power of 2 that brings a magnitude to [1/2, 1), within those whose inverse is a normal
+    number; a constant to derivatives. 1 for 0, infinity and NaN."""
     largest = jax.lax.stop_gradient(largest)
-    info = jnp.finfo(largest.dtype)
-    _, exponent = jnp.frexp(largest)
-    exponent = jnp.clip(exponent, int(info.minexp), -int(info.minexp))
-    factor = jnp.ldexp(jnp.ones_like(largest), -exponent)
+    tiny = float(jnp.finfo(largest.dtype).tiny)
+    bounded = jnp.maximum(jnp.minimum(largest, 0.5 / tiny), tiny)
+    factor = jnp.frexp(bounded)[0] / bounded  # mantissa by number: exact
     return jnp.where((largest > 0) & (largest < jnp.inf), factor, 1)

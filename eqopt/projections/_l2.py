@@ -1,55 +1,57 @@
 """The ball and the sphere of the Euclidean norm."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Inexact
 
 from .._core.hyperparam import NonNegativeNumber
-from .._core.leafwise import leafwise
-from .._core.norms import factor_within, global_norm
-from .._core.projection import AbstractProjection
-from .._core.types import Leaf
+from .._core.norms import scaled_norm
+from ._vectors import AbstractPartsProjection
 
 
-class L2Ball(AbstractProjection):
+class L2Ball(AbstractPartsProjection):
     r"""The Euclidean ball $\lVert x \rVert \le r$: $P(x) = x \min(1, r / \lVert x \rVert)$.
 
-    The whole tree is one vector. Inside the ball the tree comes back unchanged, bit for bit, and
-    the derivative is the identity, at zero too. The norm must be one that float32 can square, up
-    to about 1e19.
+    A vector in the ball comes back unchanged, bit for bit, with the identity for a derivative, at
+    zero too.
 
     - `radius`: $r$, at least 0.
+    - `per_leaf`, `axis`: what one vector is, if not the whole tree; see
+      [`AbstractPartsProjection`][eqopt.projections.AbstractPartsProjection].
     """
 
     radius: NonNegativeNumber = 1.0
 
-    def _project(self, tree: PyTree) -> PyTree:
-        return leafwise(self._rule, global_norm(tree))(tree)
+    _complex: ClassVar[bool] = True
 
-    def _rule(self, norm: Float[Array, ""], x: Leaf) -> Leaf:
-        return x * factor_within(norm, self.radius)
+    def _project_parts(self, parts: Sequence[Inexact[Array, "..."]]) -> Sequence[Array]:
+        norm, scale = scaled_norm(parts)
+        within = norm <= self.radius * scale
+        to_bound = self.radius / jnp.where(within, 1, norm)
+        scale, to_bound = jnp.where(within, 1, scale), jnp.where(within, 1, to_bound)
+        return [x * scale * to_bound for x in parts]
 
 
-class L2Sphere(AbstractProjection):
+class L2Sphere(AbstractPartsProjection):
     r"""The Euclidean sphere $\lVert x \rVert = r$: $P(x) = r\, x / \lVert x \rVert$.
 
-    The norm must be one that float32 can square, from about 1e-19 to 1e19.
-    The whole tree is one vector. Every point of the sphere is nearest to zero: of a zero tree of
-    $n$ elements the projection is the point whose elements are all $r / \sqrt n$, with
-    derivative 0.
+    Every point of the sphere is nearest to zero: of a zero vector of $n$ elements the projection is
+    the point whose elements are all $r / \sqrt n$, with derivative 0.
 
     - `radius`: $r$, at least 0.
+    - `per_leaf`, `axis`: what one vector is, if not the whole tree; see
+      [`AbstractPartsProjection`][eqopt.projections.AbstractPartsProjection].
     """
 
     radius: NonNegativeNumber = 1.0
 
-    def _project(self, tree: PyTree) -> PyTree:
-        size = sum(leaf.size for leaf in jax.tree.leaves(tree))
-        return leafwise(self._rule, global_norm(tree), jnp.asarray(float(size)))(tree)
+    _complex: ClassVar[bool] = True
 
-    def _rule(self, norm: Float[Array, ""], size: Any, x: Leaf) -> Leaf:
+    def _project_parts(self, parts: Sequence[Inexact[Array, "..."]]) -> Sequence[Array]:
+        norm, scale = scaled_norm(parts)
         zero = norm == 0
-        scaled = x * (self.radius / jnp.where(zero, 1, norm))
-        return jnp.where(zero, self.radius / jnp.sqrt(size), scaled)
+        to_sphere = self.radius / jnp.where(zero, 1, norm)
+        of_zero = self.radius / sum(part.size for part in parts) ** 0.5
+        return [jnp.where(zero, of_zero, x * scale * to_sphere) for x in parts]
