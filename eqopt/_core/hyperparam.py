@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, DTypeLike, Float, Int
+from jax.core import Tracer
+from jaxtyping import Array, DTypeLike, Float, Int, PyTree
 
 from .component import AbstractConverter, Component, converter_of
 
@@ -158,12 +159,55 @@ class Rows(AbstractConverter):
         return tuple(tuple(float(x) if type(x) is int else x for x in row) for row in checked)
 
 
+@dataclasses.dataclass(frozen=True)
+class Arrays(AbstractConverter):
+    """Metadata of a field that holds data: an array or a tree of arrays, real and finite. Numbers,
+    and lists of them, are arrays; integers become floats."""
+
+    def convert(self, label: str, value: Any) -> Any:
+        """The tree with arrays of JAX for leaves."""
+        leaves, treedef = jax.tree.flatten(value, is_leaf=_is_list_of_numbers)
+        if not leaves:
+            raise TypeError(f"{label} must be an array or a tree of arrays; got {value!r}.")
+        return jax.tree.unflatten(treedef, [self._array(label, x) for x in leaves])
+
+    def _array(self, label: str, value: Any) -> Array:
+        if not isinstance(value, jax.Array):
+            try:
+                value = np.asarray(value)
+            except ValueError:  # rows of different lengths
+                value = np.asarray(value, object)
+        real = jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)
+        if not real:
+            raise TypeError(f"{label} must be real arrays; got dtype {value.dtype}.")
+        if isinstance(value, np.ndarray) and not np.all(np.isfinite(value)):
+            raise ValueError(f"{label} must be finite; got {value!r}.")
+        whole = jnp.issubdtype(value.dtype, jnp.integer)
+        x = jnp.asarray(value, jnp.result_type(float) if whole else None)
+        return jax.lax.convert_element_type(x, x.dtype)  # a type that is not weak
+
+
+def _is_list_of_numbers(x: Any) -> bool:
+    if isinstance(x, list | tuple) and x:
+        return all(map(_is_list_of_numbers, x))
+    return isinstance(x, int | float) and not isinstance(x, bool)
+
+
+def concrete(x: Any) -> np.ndarray | None:
+    """What an array of data holds, where that is known and on this machine."""
+    if isinstance(x, Tracer) or (isinstance(x, jax.Array) and not x.is_fully_addressable):
+        return None
+    return np.asarray(x)
+
+
 def is_whole(field: Any) -> bool:
     """Whether integers in a field are lengths, counts or seeds."""
     rule = converter_of(field.type)
     if isinstance(rule, Range):
         return rule.whole
-    return field.metadata.get("whole", False) or not (rule is None or isinstance(rule, Rows))
+    return field.metadata.get("whole", False) or not (
+        rule is None or isinstance(rule, Rows | Arrays)
+    )
 
 
 def is_function(x: Any) -> bool:
@@ -195,6 +239,9 @@ PositiveNumber: TypeAlias = Annotated[_Numeric, Range(gt=0, schedules=False)]
 """A number above 0, no schedule."""
 NonNegativeNumber: TypeAlias = Annotated[_Numeric, Range(ge=0, schedules=False)]
 """A number of at least 0, no schedule."""
+
+Data: TypeAlias = Annotated[PyTree, Arrays()]
+"""An array or a tree of arrays."""
 
 
 class _AsDtype(AbstractConverter):

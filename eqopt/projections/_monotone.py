@@ -2,9 +2,33 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import equinox as eqx
+from collections.abc import Callable
+from jaxtyping import Array, Bool, Float, Int
 
 from .._core.norms import power_below
+from ._vectors import AbstractVectorProjection
+
+
+class Monotone(AbstractVectorProjection):
+    r"""The vectors whose elements don't decrease, $x_1 \le x_2 \le \dots$, or don't increase:
+    isotonic regression.
+
+    $P(x)$ is constant on blocks, on each of them the mean of $x$; the derivative is the mean over
+    the block too. Equal neighbours count as one block. Exact, in $O(n \log n)$.
+
+    - `increasing`: whether elements must not decrease, else not increase; static.
+    - `per_leaf`, `axis`: what one vector is, if not the whole tree; see
+      [`AbstractPartsProjection`][eqopt.projections.AbstractPartsProjection].
+
+    Sets of monotone vectors: Barlow and Brunk (1972), J. Am. Stat. Assoc. 67(337), 140-147.
+    """
+
+    increasing: bool = eqx.field(default=True, static=True)
+
+    def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        return isotonic(x) if self.increasing else -isotonic(-x)
+
 
 
 _SHORT = 16
@@ -88,7 +112,7 @@ def _take(rows: Float[Array, "k h"], index: Int[Array, " k"]) -> Float[Array, " 
     return jnp.take_along_axis(rows, index[:, None], axis=1, mode="clip")[:, 0]
 
 
-def _count(holds, like: Int[Array, "k h"]) -> Int[Array, " k"]:
+def _count(holds: Callable[[Array], Bool[Array, " k"]], like: Int[Array, "k h"]) -> Int[Array, " k"]:
     """The largest count, of at most h, that `holds` holds for; it holds for all below it."""
     size = like.shape[1]
 

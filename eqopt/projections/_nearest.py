@@ -20,6 +20,8 @@ def nearest(
     $p$ and $\lambda$ solve a linear system, so the derivatives solve the same system for other
     right-hand sides, finite whatever the rank.
     """
+    if not len(b):
+        return x, b
     scale = row_scale(a)
     u, s, v = jnp.linalg.svd(a * scale[:, None], full_matrices=False)
     kept = s > max(a.shape) * jnp.finfo(s.dtype).eps * jnp.max(s, initial=0)
