@@ -9,6 +9,7 @@ def check_consistent(name: str, a: np.ndarray | None, b: np.ndarray | None) -> N
     """Equations whose numbers are known have a common solution."""
     if a is None or b is None or not len(a):
         return
+    given = np.broadcast_to(b, len(a))
     a, b = _scaled(a, b)
     residual = b - a @ np.linalg.lstsq(a, b, rcond=None)[0]
     row = int(np.argmax(np.abs(residual)))
@@ -16,7 +17,7 @@ def check_consistent(name: str, a: np.ndarray | None, b: np.ndarray | None) -> N
         found = "is zero" if not np.any(a[row]) else "contradicts the others"
         raise ValueError(
             f"`{name}(b=...)` must make equations that have a common solution; row {row} of `A` "
-            f"{found}, with {b[row]:g} on the other side."
+            f"{found}, with {given[row]:g} on the other side."
         )
 
 
