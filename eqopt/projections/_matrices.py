@@ -19,8 +19,7 @@ class AbstractMatrixProjection(AbstractProjection):
 
     @abstractmethod
     def _project_matrices(self, x: Inexact[Array, "... m n"]) -> Inexact[Array, "... m n"]:
-        """The projection of matrices of at least one element, in at least float32, whose largest
-        elements are about 1."""
+        """The projection of matrices of at least one element, in at least float32."""
 
     @abstractmethod
     def _check_matrix(self, path: str, leaf: Any) -> None:
