@@ -21,9 +21,7 @@ def check_consistent(name: str, a: np.ndarray | None, b: np.ndarray | None) -> N
         )
 
 
-def check_not_empty(
-    name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray
-) -> None:
+def check_not_empty(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> None:
     """Equations a x = b and inequalities c x <= d, whose numbers are known, have a common point.
 
     They have none exactly if some combination of them, with weights for the inequalities that are

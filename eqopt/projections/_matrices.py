@@ -93,7 +93,9 @@ def _without_negative_jvp(primals, tangents):
     upper, lower = values[..., :, None], values[..., None, :]
     upper, lower = jnp.maximum(upper, lower), jnp.minimum(upper, lower)
     mixed = (upper > 0) & (lower <= 0)
-    slopes = jnp.where(mixed, upper / jnp.where(mixed, upper - lower, 1), jnp.where(upper > 0, 1, 0))
+    slopes = jnp.where(
+        mixed, upper / jnp.where(mixed, upper - lower, 1), jnp.where(upper > 0, 1, 0)
+    )
     inner = _transposed(vectors) @ ds @ vectors
     return _clipped(s, values, vectors), vectors @ (slopes * inner) @ _transposed(vectors)
 

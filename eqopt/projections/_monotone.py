@@ -1,9 +1,10 @@
 """Order between neighbouring elements."""
 
+from collections.abc import Callable
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import equinox as eqx
-from collections.abc import Callable
 from jaxtyping import Array, Bool, Float, Int
 
 from .._core.norms import power_below
@@ -28,7 +29,6 @@ class Monotone(AbstractVectorProjection):
 
     def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         return isotonic(x) if self.increasing else -isotonic(-x)
-
 
 
 _SHORT = 16
@@ -112,7 +112,9 @@ def _take(rows: Float[Array, "k h"], index: Int[Array, " k"]) -> Float[Array, " 
     return jnp.take_along_axis(rows, index[:, None], axis=1, mode="clip")[:, 0]
 
 
-def _count(holds: Callable[[Array], Bool[Array, " k"]], like: Int[Array, "k h"]) -> Int[Array, " k"]:
+def _count(
+    holds: Callable[[Array], Bool[Array, " k"]], like: Int[Array, "k h"]
+) -> Int[Array, " k"]:
     """The largest count, of at most h, that `holds` holds for; it holds for all below it."""
     size = like.shape[1]
 

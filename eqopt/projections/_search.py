@@ -10,7 +10,7 @@ from .._core.projection import AbstractProjection
 def check_search(projection: AbstractProjection) -> None:
     """The fields `tol` and `max_steps` hold numbers that make sense."""
     name = type(projection).__name__
-    tol, steps = getattr(projection, "tol"), getattr(projection, "max_steps")
+    tol, steps = projection.tol, projection.max_steps
     if tol is not None and (isinstance(tol, bool) or not isinstance(tol, int | float)):
         raise TypeError(f"`{name}(tol=...)` must be a Python number or None; got {tol!r}.")
     if tol is not None and not 0 < tol < 1:

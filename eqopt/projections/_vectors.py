@@ -61,7 +61,7 @@ class AbstractPartsProjection(AbstractProjection):
             return leafwise(self._leaf)(tree)
         return jointly(self._leaves)(tree)
 
-    def _check_tree(self, tree: PyTree) -> None:  # noqa: B027 - most sets fit trees of any shapes
+    def _check_tree(self, tree: PyTree) -> None:
         """Raises where data of the set don't fit a tree."""
 
     def _check_leaf(self, path: str, leaf: Any) -> None:
