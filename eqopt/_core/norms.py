@@ -92,9 +92,9 @@ def scaled_norm(
 def _scaled_norm_jvp(primals: Any, tangents: Any) -> Any:
     (parts,), (tangents,) = primals, tangents
     norm, factor = scaled_norm(parts)
-    slope = factor / jnp.where(norm > 0, norm, 1)
+    inverse = 1 / jnp.where(norm > 0, norm, 1)
     along = [
-        jnp.sum(jnp.real(jnp.conj(factor * x) * (slope * dx)))
+        jnp.sum(jnp.real(jnp.conj(factor * x * inverse) * (factor * dx)))
         for x, dx in zip(parts, tangents, strict=True)
     ]
     return (norm, factor), (reduce(add, along), jnp.zeros_like(factor))
@@ -105,10 +105,10 @@ def _joint_squared_norm(factor: Any, parts: Sequence[Array]) -> Float[Array, ""]
 
 
 def _power_below(parts: Sequence[Array]) -> Float[Array, ""]:
-    """The power of 2 that brings the largest element to [1/2, 1), within those whose inverse is a
-    normal number."""
+    """The power of 2 that brings the largest element to [1/2, 1), or as near as leaves numbers for
+    what is computed with it."""
     largest = reduce(jnp.maximum, [jnp.max(jnp.abs(x)) for x in parts])
-    tiny = float(jnp.finfo(largest.dtype).tiny)
-    bounded = jnp.maximum(jnp.minimum(largest, 0.5 / tiny), tiny)
+    bound = float(jnp.finfo(largest.dtype).tiny) ** -0.8
+    bounded = jnp.maximum(jnp.minimum(largest, bound), 1 / bound)
     factor = jnp.frexp(bounded)[0] / bounded  # mantissa by number: exact
     return jnp.where((largest > 0) & (largest < jnp.inf), factor, 1)
