@@ -122,6 +122,6 @@ from ._transforms.signs import (
     ScaleByRProp as ScaleByRProp,
     ScaleByRPropState as ScaleByRPropState,
 )
-from .projections._orthant import KeepParamsNonNegative as KeepParamsNonNegative
+from .projections._bounds import KeepParamsNonNegative as KeepParamsNonNegative
 
 __version__ = _version("eqopt")

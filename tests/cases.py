@@ -511,24 +511,118 @@ def axes_of(radius):
     return lambda n: radius * np.concatenate([np.eye(n), -np.eye(n)])
 
 
+def _largest(tree):
+    return np.max(np.abs(flat(tree)))
+
+
+def _absolute(tree):
+    return np.sum(np.abs(flat(tree)))
+
+
+def in_simplex(x, scale):
+    """Whether a vector is in the simplex, to rounding."""
+    return bool(np.all(x >= 0)) and abs(np.sum(x) - scale) <= 2e-6 * scale
+
+
+def some_of_a_box(lower, upper):
+    """Corners of a box, and its middle."""
+
+    def points(n):
+        corner = np.arange(n) % 2 == 0
+        low, high = np.full(n, lower), np.full(n, upper)
+        corners = [low, high, np.where(corner, low, high), np.where(corner, high, low)]
+        return np.stack([*corners, (low + high) / 2])
+
+    return points
+
+
+def leaf_bounds(dtype=jnp.float32):
+    """The usual tree, for bounds that know its leaves."""
+    return trees.params(dtype)
+
+
+_LOWER = {"b": -0.4, "layers": -0.2, "s": jnp.asarray(0.1)}
+_UPPER = {"b": jnp.asarray([-0.3, 0.2, 0.9]), "layers": [{"w": 0.3}], "s": 0.5}
+_optax = optax.projections
+
 PROJECTIONS: dict[str, Projection] = {
     "NonNegative": Projection(
         projections.NonNegative(),
         _all_non_negative,
-        optax.projections.projection_non_negative,
+        _optax.projection_non_negative,
         points=lambda n: np.concatenate([np.zeros((1, n)), 3 * np.eye(n), np.ones((1, n))]),
         tol=0,
+    ),
+    "Box": Projection(
+        projections.Box(-0.3, 0.5),
+        lambda tree: bool(np.all(flat(tree) >= -0.3) and np.all(flat(tree) <= 0.5)),
+        lambda tree: jax.tree.map(lambda x: _optax.projection_box(x, -0.3, 0.5), tree),
+        points=some_of_a_box(-0.3, 0.5),
+        tol=0,
+    ),
+    "Box[leaves]": Projection(
+        projections.Box(_LOWER, _UPPER),
+        lambda tree: bool(
+            np.all(tree["b"] >= -0.4)
+            and np.all(tree["b"] <= _UPPER["b"])
+            and np.all(np.abs(tree["layers"][0]["w"] - 0.05) <= 0.25 + 1e-7)
+            and np.abs(tree["s"] - 0.3) <= 0.2 + 1e-7
+        ),
+        tree=leaf_bounds,
+        tol=0,
+    ),
+    "Hypercube": Projection(
+        projections.Hypercube(0.7),
+        lambda tree: bool(np.all(flat(tree) >= 0) and np.all(flat(tree) <= 0.7)),
+        lambda tree: jax.tree.map(lambda x: _optax.projection_hypercube(x, 0.7), tree),
+        points=some_of_a_box(0.0, 0.7),
+        tol=0,
+    ),
+    "LInfBall": Projection(
+        projections.LInfBall(0.7),
+        lambda tree: _largest(tree) <= 0.7,
+        lambda tree: _optax.projection_linf_ball(tree, 0.7),
+        points=some_of_a_box(-0.7, 0.7),
+        tol=0,
+    ),
+    "Simplex": Projection(
+        projections.Simplex(0.9),
+        lambda tree: in_simplex(flat(tree), 0.9),
+        lambda tree: _optax.projection_simplex(tree, 0.9),
+        points=lambda n: np.concatenate([0.9 * np.eye(n), np.full((1, n), 0.9 / n)]),
+    ),
+    "Simplex[leaf]": Projection(
+        projections.Simplex(0.9, per_leaf=True),
+        lambda tree: all(in_simplex(x, 0.9) for x in leaves_as_vectors(tree)),
+        lambda tree: jax.tree.map(lambda x: _optax.projection_simplex(x, 0.9), tree),
+    ),
+    "Simplex[axis]": Projection(
+        projections.Simplex(0.9, axis=-1),
+        lambda tree: all(in_simplex(x, 0.9) for x in rows(tree)),
+        tree=matrices,
+    ),
+    "L1Ball": Projection(
+        projections.L1Ball(0.9),
+        lambda tree: _absolute(tree) <= 0.9 * (1 + 2e-6),
+        lambda tree: _optax.projection_l1_ball(tree, 0.9),
+        points=axes_of(0.9),
+    ),
+    "L1Sphere": Projection(
+        projections.L1Sphere(0.9),
+        lambda tree: abs(_absolute(tree) - 0.9) <= 2e-6,
+        lambda tree: _optax.projection_l1_sphere(tree, 0.9),
+        convex=False,
     ),
     "L2Ball": Projection(
         projections.L2Ball(0.9),
         lambda tree: _norm(tree) <= 0.9 * (1 + 1e-6),
-        lambda tree: optax.projections.projection_l2_ball(tree, 0.9),
+        lambda tree: _optax.projection_l2_ball(tree, 0.9),
         points=axes_of(0.9),
     ),
     "L2Ball[leaf]": Projection(
         projections.L2Ball(0.9, per_leaf=True),
         lambda tree: all(_norm(x) <= 0.9 * (1 + 1e-6) for x in leaves_as_vectors(tree)),
-        lambda tree: jax.tree.map(lambda x: optax.projections.projection_l2_ball(x, 0.9), tree),
+        lambda tree: jax.tree.map(lambda x: _optax.projection_l2_ball(x, 0.9), tree),
     ),
     "L2Ball[axis]": Projection(
         projections.L2Ball(0.9, axis=-1),
@@ -538,7 +632,7 @@ PROJECTIONS: dict[str, Projection] = {
     "L2Sphere": Projection(
         projections.L2Sphere(0.9),
         lambda tree: abs(_norm(tree) - 0.9) <= 0.9e-6,
-        lambda tree: optax.projections.projection_l2_sphere(tree, 0.9),
+        lambda tree: _optax.projection_l2_sphere(tree, 0.9),
         convex=False,
     ),
     "Sequential": Projection(

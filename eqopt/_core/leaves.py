@@ -42,6 +42,13 @@ def paths_and_leaves(tree: PyTree) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path) or ".", leaf) for path, leaf in found]
 
 
+def check_real(name: str, tree: PyTree) -> None:
+    """Raises `TypeError` with the first complex leaf."""
+    for path, leaf in paths_and_leaves(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+            raise TypeError(f"`{name}` must be given real arrays; got a complex one at `{path}`.")
+
+
 def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
     """New zeros with the shapes and shardings of the leaves, in `dtype` if given (a complex leaf
     stays complex)."""

@@ -62,27 +62,42 @@ def global_norm(tree: PyTree) -> Float[Array, ""]:
     return safe_sqrt(global_squared_norm(tree))
 
 
+@jax.custom_jvp
 def scaled_norm(
     parts: Sequence[Inexact[Array, "..."]],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    r"""$\lVert c x \rVert$ and $c$, for a vector $x$ given in parts.
+    r"""$\lVert c x \rVert$ and $c$, for a vector $x$ given in parts of one real dtype.
 
     $c$ is 1 unless the squares of $x$ overflow or underflow. Then it is the power of 2 that brings
-    the largest element near 1, a constant to derivatives.
+    the largest element near 1, a constant to derivatives. The derivative at zero is 0.
     """
-    plain = _joint_squared_norm(1, parts)
-    info = jnp.finfo(plain.dtype)
-    usual = (plain > info.tiny / info.eps**2) & (plain < jnp.inf)
+    squared = _joint_squared_norm(1, parts)
+    info = jnp.finfo(squared.dtype)
+    usual = (squared > info.tiny / info.eps**2) & (squared < jnp.inf)
 
-    def scaled(parts: Sequence[Array]) -> tuple[Array, Array]:
-        factor = power_below(_largest(parts))
-        return _joint_squared_norm(factor, parts), factor
+    def scale(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        # Else the compiler takes this out of the loop.
+        xs, _ = jax.lax.optimization_barrier((list(parts), carry))
+        factor = power_below(_largest(xs))
+        return _joint_squared_norm(factor, xs), factor, jnp.zeros_like(usual)
 
-    def as_it_is(parts: Sequence[Array]) -> tuple[Array, Array]:
-        return plain, jnp.ones_like(plain)
+    # A loop of one round at most. Mapped over vectors it is left out where none needs it, which a
+    # conditional is not.
+    carry = (squared, jnp.ones_like(squared), ~usual)
+    squared, factor, _ = jax.lax.while_loop(lambda carry: carry[2], scale, carry)
+    return jnp.sqrt(squared), factor
 
-    squared, factor = jax.lax.cond(usual, as_it_is, scaled, list(parts))
-    return safe_sqrt(squared), factor
+
+@scaled_norm.defjvp
+def _scaled_norm_jvp(primals: Any, tangents: Any) -> Any:
+    (parts,), (tangents,) = primals, tangents
+    norm, factor = scaled_norm(parts)
+    inverse = 1 / jnp.where(norm > 0, norm, 1)
+    along = [
+        jnp.sum(jnp.real(jnp.conj(factor * x * inverse) * (factor * dx)))
+        for x, dx in zip(parts, tangents, strict=True)
+    ]
+    return (norm, factor), (reduce(add, along), jnp.zeros_like(factor))
 
 
 def _joint_squared_norm(factor: Any, parts: Sequence[Array]) -> Float[Array, ""]:
@@ -90,14 +105,14 @@ def _joint_squared_norm(factor: Any, parts: Sequence[Array]) -> Float[Array, ""]
 
 
 def _largest(parts: Sequence[Array]) -> Float[Array, ""]:
-    return reduce(jnp.maximum, [jnp.max(jnp.abs(jax.lax.stop_gradient(x))) for x in parts])
+    return reduce(jnp.maximum, [jnp.max(jnp.abs(x)) for x in parts])
 
 
 def power_below(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The power of 2 that brings a magnitude to [1/2, 1), within those whose inverse is a normal
-    number; a constant to derivatives. 1 for 0, infinity and NaN."""
+    """The power of 2 that brings a magnitude to [1/2, 1), or as near as leaves numbers for what is
+    computed with it; a constant to derivatives. 1 for 0, infinity and NaN."""
     largest = jax.lax.stop_gradient(largest)
-    tiny = float(jnp.finfo(largest.dtype).tiny)
-    bounded = jnp.maximum(jnp.minimum(largest, 0.5 / tiny), tiny)
+    bound = float(jnp.finfo(largest.dtype).tiny) ** -0.8
+    bounded = jnp.maximum(jnp.minimum(largest, bound), 1 / bound)
     factor = jnp.frexp(bounded)[0] / bounded  # mantissa by number: exact
     return jnp.where((largest > 0) & (largest < jnp.inf), factor, 1)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from .._core.leafwise import jointly, leafwise
-from .._core.leaves import gathered, paths_and_leaves, sharded_like
+from .._core.leaves import check_real, gathered, paths_and_leaves, sharded_like
 from .._core.projection import AbstractProjection
 from .._core.types import Leaf
 
@@ -52,8 +52,10 @@ class AbstractPartsProjection(AbstractProjection):
         one real dtype of at least float32; in parts of the same shapes."""
 
     def _project(self, tree: PyTree) -> PyTree:
+        if not self._complex:
+            check_real(type(self).__name__, tree)
         for path, leaf in paths_and_leaves(tree):
-            self._check_leaf(path, leaf)
+            self._check_axes(path, leaf)
         self._check_tree(tree)
         if self.axis is not None:
             return leafwise(self._slices)(tree)
@@ -64,11 +66,8 @@ class AbstractPartsProjection(AbstractProjection):
     def _check_tree(self, tree: PyTree) -> None:
         """Raises where data of the set don't fit a tree."""
 
-    def _check_leaf(self, path: str, leaf: Any) -> None:
-        name = type(self).__name__
-        if not self._complex and jnp.issubdtype(leaf.dtype, jnp.complexfloating):
-            raise TypeError(f"`{name}` must be given real arrays; got a complex one at `{path}`.")
-        axes = self._axes()
+    def _check_axes(self, path: str, leaf: Any) -> None:
+        name, axes = type(self).__name__, self._axes()
         if any(not -leaf.ndim <= axis < leaf.ndim for axis in axes):
             raise ValueError(
                 f"`{name}(axis=...)` must name axes that each leaf has; got {self.axis!r}, and "
