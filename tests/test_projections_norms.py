@@ -57,6 +57,49 @@ class TestL2Values:
         result = eqx.filter_vmap(lambda p, x: p(x), in_axes=(0, None))(batched, x)
         np.testing.assert_allclose(result, radii[:, None] * np.asarray([0.6, 0.8]), rtol=1e-6)
 
+    @pytest.mark.parametrize("size", [1e30, 1e-30, 3e-38, 5e37])
+    @pytest.mark.parametrize("kind", [L2Ball, L2Sphere])
+    def test_huge_and_tiny(self, kind, size):
+        """Where the squares overflow or underflow in float32; for a radius near 1 too."""
+        x = jnp.asarray([3.0, -4.0]) * jnp.float32(size)
+        result = np.asarray(kind(size)(x), np.float64) / size
+        np.testing.assert_allclose(result, [0.6, -0.8], rtol=1e-6)
+        result = kind(2.0)(x)
+        small = size < 1 and kind is L2Ball
+        np.testing.assert_allclose(result, x if small else [1.2, -1.6], rtol=1e-6)
+        slope = jax.jacrev(kind(size))(x)
+        wanted = 0.2 * np.asarray([[0.64, 0.48], [0.48, 0.36]])
+        np.testing.assert_allclose(slope, wanted, rtol=1e-5)
+
+    def test_huge_beside_usual_lanes(self):
+        """Mapped over vectors of unlike sizes, each as alone."""
+        x = jnp.asarray([3.0, -4.0])
+        lanes = jnp.stack([1e30 * x, x, 1e-30 * x, 0 * x])
+        np.testing.assert_allclose(
+            L2Ball(2.0, axis=-1)(lanes), [[1.2, -1.6], [1.2, -1.6], lanes[2], [0, 0]], rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            jax.vmap(L2Sphere(2.0))(lanes),
+            [[1.2, -1.6], [1.2, -1.6], [1.2, -1.6], [2**0.5, 2**0.5]],
+            rtol=1e-6,
+        )
+
+    def test_radius_zero(self):
+        """One point, with finite derivatives."""
+        for kind in (L2Ball, L2Sphere):
+            for x in (jnp.zeros(2), jnp.asarray([3.0, 4.0])):
+                np.testing.assert_array_equal(kind(0.0)(x), np.zeros(2))
+                assert np.all(np.isfinite(jax.jacrev(kind(0.0))(x)))
+
+    def test_second_derivative(self, x64):
+        """That of x / |x| by finite differences of the first."""
+        x, step = jnp.asarray([3.0, -4.0, 12.0]), 1e-5
+        first, second = jax.jacrev(L2Sphere()), jax.jacfwd(jax.jacrev(L2Sphere()))
+        for i in range(3):
+            shift = step * jnp.eye(3)[i]
+            slope = (first(x + shift) - first(x - shift)) / (2 * step)
+            np.testing.assert_allclose(second(x)[:, :, i], slope, atol=1e-9)
+
 
 class TestL2Derivatives:
     @pytest.mark.parametrize("jacobian", [jax.jacfwd, jax.jacrev])

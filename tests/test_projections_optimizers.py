@@ -5,11 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.stats
 from cases import FREE_PROJECTIONS, flat
 
 import eqopt
 from eqopt import select
-from eqopt.projections import L2Ball, NonNegative
+from eqopt.projections import Box, L2Ball, NonNegative, Simplex
 
 each_free = pytest.mark.parametrize("case", FREE_PROJECTIONS.values(), ids=FREE_PROJECTIONS.keys())
 
@@ -94,3 +96,89 @@ class TestInOptimizers:
         """A projection at the head of a chain becomes a member too."""
         optim = NonNegative() >> eqopt.Scale(1.0)
         assert [type(member) for member in optim] == [eqopt.Project, eqopt.Scale]
+
+
+def regression():
+    """A matrix and the answers of a linear model, some of whose weights are negative."""
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((30, 5))
+    return matrix, matrix @ np.asarray([1.0, -0.5, 0.3, 2.0, -1.0]) + 0.1 * rng.standard_normal(30)
+
+
+def minimized(optim, loss, params, steps):
+    """The parameters after some steps."""
+
+    @jax.jit
+    def run(params):
+        def body(carry, _):
+            params, state = carry
+            return optim.step(jax.grad(loss)(params), state, params), None
+
+        return jax.lax.scan(body, (params, optim.init(params)), length=steps)[0][0]
+
+    return np.asarray(run(params))
+
+
+class TestEndToEnd:
+    def test_adam_over_the_orthant(self):
+        """The mean of (x w - y)^2 over w >= 0: projecting after each step by hand, and by the
+        chain, gives the same run, bit for bit."""
+        wanted = scipy.optimize.nnls(*regression())[0]
+        x, y = map(jnp.asarray, regression())
+
+        def loss(w):
+            return jnp.mean((x @ w - y) ** 2)
+
+        @jax.jit
+        def by_hand(w, state):
+            w, state = eqopt.Adam(0.1).step(jax.grad(loss)(w), state, w)
+            return NonNegative()(w), state
+
+        @jax.jit
+        def by_chain(w, state):
+            return (eqopt.Adam(0.1) >> NonNegative()).step(jax.grad(loss)(w), state, w)
+
+        ours = w = jnp.full(5, 0.5)
+        ours_state = (eqopt.Adam(0.1) >> NonNegative()).init(w)
+        state = eqopt.Adam(0.1).init(w)
+        for _ in range(60):
+            w, state = by_hand(w, state)
+            ours, ours_state = by_chain(ours, ours_state)
+            np.testing.assert_array_equal(ours, w)
+        np.testing.assert_array_equal(ours == 0, wanted == 0)
+
+    def test_non_negative_least_squares(self, x64):
+        """Projected gradient descent reaches SciPy's solution."""
+        x, y = regression()
+        optim = eqopt.SGD(1 / np.linalg.norm(x.T @ x, 2)) >> NonNegative()
+        result = minimized(optim, lambda w: 0.5 * jnp.sum((x @ w - y) ** 2), jnp.full(5, 0.5), 400)
+        np.testing.assert_allclose(result, scipy.optimize.nnls(x, y)[0], atol=1e-6)
+
+    def test_fit_in_a_box(self, x64):
+        """Bounds for each weight."""
+        x, y = regression()
+        lower, upper = np.asarray([-1.0, -0.2, 0.0, 0.0, -2.0]), np.asarray([0.5, 0.0, 1, 1.5, 0])
+        optim = eqopt.SGD(1 / np.linalg.norm(x.T @ x, 2)) >> Box(lower, upper)
+        result = minimized(optim, lambda w: 0.5 * jnp.sum((x @ w - y) ** 2), jnp.zeros(5), 400)
+        wanted = scipy.optimize.lsq_linear(x, y, (lower, upper), tol=1e-14).x
+        np.testing.assert_allclose(result, wanted, atol=1e-6)
+
+    def test_mixture(self, x64):
+        """The weights of three known densities that make the data likeliest."""
+        rng = np.random.default_rng(1)
+        data = np.concatenate([rng.normal(-2, 1, 60), rng.normal(2, 1, 40)])
+        densities = scipy.stats.norm.pdf(data[:, None], [-2.0, 0.0, 2.0], 1.0)
+
+        def loss(w, log=jnp.log, mean=jnp.mean):
+            return -mean(log(densities @ w))
+
+        result = minimized(eqopt.SGD(0.2) >> Simplex(), loss, jnp.full(3, 1 / 3), 2000)
+        found = scipy.optimize.minimize(
+            lambda w: loss(w, np.log, np.mean),
+            np.full(3, 1 / 3),
+            bounds=[(0, 1)] * 3,
+            constraints=[{"type": "eq", "fun": lambda w: np.sum(w) - 1}],
+            jac=lambda w: -np.mean(densities / (densities @ w)[:, None], 0),
+            options={"ftol": 1e-16, "maxiter": 500},
+        )
+        np.testing.assert_allclose(result, found.x, atol=1e-6)

@@ -78,7 +78,7 @@ def scaled_norm(
     def scale(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         # Else the compiler takes this out of the loop.
         xs, _ = jax.lax.optimization_barrier((list(parts), carry))
-        factor = _power_below(xs)
+        factor = power_below(_largest(xs))
         return _joint_squared_norm(factor, xs), factor, jnp.zeros_like(usual)
 
     # A loop of one round at most. Mapped over vectors it is left out where none needs it, which a
@@ -92,9 +92,9 @@ def scaled_norm(
 def _scaled_norm_jvp(primals: Any, tangents: Any) -> Any:
     (parts,), (tangents,) = primals, tangents
     norm, factor = scaled_norm(parts)
-    slope = factor / jnp.where(norm > 0, norm, 1)
+    inverse = 1 / jnp.where(norm > 0, norm, 1)
     along = [
-        jnp.sum(jnp.real(jnp.conj(factor * x) * (slope * dx)))
+        jnp.sum(jnp.real(jnp.conj(factor * x * inverse) * (factor * dx)))
         for x, dx in zip(parts, tangents, strict=True)
     ]
     return (norm, factor), (reduce(add, along), jnp.zeros_like(factor))
@@ -104,11 +104,15 @@ def _joint_squared_norm(factor: Any, parts: Sequence[Array]) -> Float[Array, ""]
     return reduce(add, [squared_norm(factor * part) for part in parts])
 
 
-def _power_below(parts: Sequence[Array]) -> Float[Array, ""]:
-    """The power of 2 that brings the largest element to [1/2, 1), within those whose inverse is a
-    normal number."""
-    largest = reduce(jnp.maximum, [jnp.max(jnp.abs(x)) for x in parts])
-    tiny = float(jnp.finfo(largest.dtype).tiny)
-    bounded = jnp.maximum(jnp.minimum(largest, 0.5 / tiny), tiny)
+def _largest(parts: Sequence[Array]) -> Float[Array, ""]:
+    return reduce(jnp.maximum, [jnp.max(jnp.abs(x)) for x in parts])
+
+
+def power_below(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The power of 2 that brings a magnitude to [1/2, 1), or as near as leaves numbers for what is
+    computed with it; a constant to derivatives. 1 for 0, infinity and NaN."""
+    largest = jax.lax.stop_gradient(largest)
+    bound = float(jnp.finfo(largest.dtype).tiny) ** -0.8
+    bounded = jnp.maximum(jnp.minimum(largest, bound), 1 / bound)
     factor = jnp.frexp(bounded)[0] / bounded  # mantissa by number: exact
     return jnp.where((largest > 0) & (largest < jnp.inf), factor, 1)

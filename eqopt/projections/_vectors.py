@@ -4,6 +4,7 @@ A projection of this kind is written for one vector. By default the whole tree i
 `per_leaf` and `axis` cut the tree into many, each of them projected on its own.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import accumulate
@@ -55,11 +56,15 @@ class AbstractPartsProjection(AbstractProjection):
             check_real(type(self).__name__, tree)
         for path, leaf in paths_and_leaves(tree):
             self._check_axes(path, leaf)
+        self._check_tree(tree)
         if self.axis is not None:
             return leafwise(self._slices)(tree)
         if self.per_leaf:
             return leafwise(self._leaf)(tree)
         return jointly(self._leaves)(tree)
+
+    def _check_tree(self, tree: PyTree) -> None:
+        """Raises where data of the set don't fit a tree."""
 
     def _check_axes(self, path: str, leaf: Any) -> None:
         name, axes = type(self).__name__, self._axes()
@@ -73,6 +78,16 @@ class AbstractPartsProjection(AbstractProjection):
                 f"`{name}(axis=...)` must name each axis once; got {self.axis!r}, and shape "
                 f"{leaf.shape} at `{path}`."
             )
+
+    def _sizes(self, tree: PyTree) -> set[int]:
+        """How long the vectors of a tree are."""
+        if self.axis is None and not self.per_leaf:
+            return {sum(leaf.size for leaf in jax.tree.leaves(tree))}
+        axes = self._axes()
+        return {
+            math.prod(leaf.shape[axis] for axis in axes) if axes else leaf.size
+            for leaf in jax.tree.leaves(tree)
+        }
 
     def _axes(self) -> tuple[int, ...]:
         if self.axis is None:

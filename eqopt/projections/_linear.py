@@ -1,0 +1,82 @@
+"""Sets given by one vector: a line, a hyperplane, a half-space."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from .._core.hyperparam import Data, Number
+from ._data import as_vector, check_fits, check_nonzero, scaled
+from ._vectors import AbstractVectorProjection
+
+
+class Vector(AbstractVectorProjection):
+    r"""The line through zero and a vector: $P(x) = \frac{a^T x}{a^T a}\, a$.
+
+    - `direction`: $a$, not zero: an array of one axis, or a tree like the projected one. A zero
+      vector that was not seen at construction gives zero.
+    - `per_leaf`, `axis`: what one vector is, if not the whole tree; see
+      [`AbstractPartsProjection`][eqopt.projections.AbstractPartsProjection].
+    """
+
+    direction: Data
+
+    def __check_init__(self) -> None:
+        check_nonzero(self, "direction")
+
+    def _check_tree(self, tree: PyTree) -> None:
+        check_fits(self, "direction", tree)
+
+    def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        a, squared, _ = scaled(as_vector(self.direction, x))
+        return jnp.sum(a * x) / squared * a
+
+
+class Hyperplane(AbstractVectorProjection):
+    r"""The hyperplane $a^T x = b$: $P(x) = x - \frac{a^T x - b}{a^T a}\, a$.
+
+    - `normal`: $a$, not zero: an array of one axis, or a tree like the projected one. With a zero
+      vector that was not seen at construction nothing is changed.
+    - `offset`: $b$.
+    - `per_leaf`, `axis`: what one vector is, if not the whole tree; see
+      [`AbstractPartsProjection`][eqopt.projections.AbstractPartsProjection].
+    """
+
+    normal: Data
+    offset: Number = 0.0
+
+    def __check_init__(self) -> None:
+        check_nonzero(self, "normal")
+
+    def _check_tree(self, tree: PyTree) -> None:
+        check_fits(self, "normal", tree)
+
+    def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        a, squared, factor = scaled(as_vector(self.normal, x))
+        return x - (jnp.sum(a * x) - self.offset * factor) / squared * a
+
+
+class Halfspace(AbstractVectorProjection):
+    r"""The half-space $a^T x \le b$: $P(x) = x - \frac{\max(a^T x - b, 0)}{a^T a}\, a$.
+
+    A vector in the half-space comes back unchanged, bit for bit, with the identity for a
+    derivative.
+
+    - `normal`: $a$, not zero: an array of one axis, or a tree like the projected one. With a zero
+      vector that was not seen at construction nothing is changed.
+    - `offset`: $b$.
+    - `per_leaf`, `axis`: what one vector is, if not the whole tree; see
+      [`AbstractPartsProjection`][eqopt.projections.AbstractPartsProjection].
+    """
+
+    normal: Data
+    offset: Number = 0.0
+
+    def __check_init__(self) -> None:
+        check_nonzero(self, "normal")
+
+    def _check_tree(self, tree: PyTree) -> None:
+        check_fits(self, "normal", tree)
+
+    def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        a, squared, factor = scaled(as_vector(self.normal, x))
+        beyond = jnp.sum(a * x) - self.offset * factor
+        return x - jnp.where(beyond > 0, beyond, 0) / squared * a
