@@ -89,7 +89,7 @@ class _Static(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    count: int | Int[Array, ""]
+    number: int | Int[Array, ""]
     value: Any
     going: Bool[Array, ""]
 
@@ -162,10 +162,10 @@ def _repeated(
     def body(s: _Steps) -> _Steps:
         new = step(s.value)
         change, largest = _largest(_minus(new, s.value)), jnp.maximum(_largest(new), size)
-        return _Steps(s.count + 1, new, change > tol * largest)
+        return _Steps(s.number + 1, new, change > tol * largest)
 
     first = _Steps(0, start, size >= 0)  # false for NaN
-    return jax.lax.while_loop(lambda s: s.going & (s.count < static.max_steps), body, first).value
+    return jax.lax.while_loop(lambda s: s.going & (s.number < static.max_steps), body, first).value
 
 
 def _minus(a: Any, b: Any) -> Any:

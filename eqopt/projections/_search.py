@@ -4,10 +4,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .._core.projection import AbstractProjection
 
-
-def check_search(projection: AbstractProjection) -> None:
+def check_search(projection: Any) -> None:
     """The fields `tol` and `max_steps` hold numbers that make sense."""
     name = type(projection).__name__
     tol, steps = projection.tol, projection.max_steps
