@@ -1,7 +1,6 @@
 """The curve of a schedule as a small picture, for notebooks and the documentation."""
 
 import dataclasses
-import html
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +18,12 @@ _WIDTH, _HEIGHT, _MARGIN = 240, 72, 6
 _POINTS = 480  # two for each pixel: jumps look like jumps
 
 
-def curve(schedule: "AbstractSchedule", steps: int | None = None) -> str | None:
-    """A picture in SVG of the values from 0 to `steps`; `None` where they are not known.
-
-    - `steps`: by default the length of the schedule, or as many as show its shape.
-    """
+def curve(schedule: "AbstractSchedule") -> str | None:
+    """A picture in SVG of the values from 0 to the end of a schedule, or to where its shape is
+    seen; `None` where the values are not known, or not finite."""
     if not all(_is_known(x) for x in jax.tree.leaves(schedule)):
         return None
-    last = horizon(schedule) if steps is None else steps
-    counts = counts_to(last, _POINTS)
+    counts = counts_to(horizon(schedule), _POINTS)
     values = np.asarray(schedule(jnp.asarray(counts)), float)
     if not np.all(np.isfinite(values)):
         return None
@@ -37,12 +33,10 @@ def curve(schedule: "AbstractSchedule", steps: int | None = None) -> str | None:
     part = np.full_like(values, 0.5) if flat else (values - low) / (high - low)
     y = _MARGIN + (_HEIGHT - 2 * _MARGIN) * (1 - part)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
-    label = (
-        f"from {low:.3g} to {high:.3g} in {counts[-1]} steps" if not flat else f"always {low:.3g}"
-    )
+    label = f"between {low:.3g} and {high:.3g} in {counts[-1]} steps"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        f'width="{_WIDTH}" height="{_HEIGHT}" role="img"><title>{html.escape(label)}</title>'
+        f'width="{_WIDTH}" height="{_HEIGHT}" role="img"><title>{label}</title>'
         f'<polyline points="{points}" fill="none" stroke="#4051b5" stroke-width="1.5" '
         'stroke-linejoin="round"/></svg>'
     )

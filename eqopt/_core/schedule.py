@@ -48,7 +48,7 @@ class AbstractSchedule(Schedule):
     def _repr_html_(self) -> str | None:
         """What a notebook shows: the schedule as it prints, and its curve."""
         picture = curve(self)
-        return picture and f"<pre>{html.escape(repr(self))}</pre>{picture}"
+        return picture and f"<div><pre>{html.escape(repr(self))}</pre>{picture}</div>"
 
     def __rshift__(self, other: "AbstractSchedule") -> "Sequential":
         if not isinstance(other, AbstractSchedule):
