@@ -44,6 +44,15 @@ def their_step(tx: optax.GradientTransformation) -> Callable[..., Any]:
     return step
 
 
+def projected(projection: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A projection as a step: of the parameters, moved by what stands for an update."""
+
+    def step(params: Any, state: Any, grads: Any) -> Any:
+        return projection(jax.tree.map(jnp.add, params, grads)), state
+
+    return step
+
+
 def _lower(step: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[float, Any]:
     jax.clear_caches()
     gc.collect()
