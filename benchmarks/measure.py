@@ -44,11 +44,11 @@ def their_step(tx: optax.GradientTransformation) -> Callable[..., Any]:
     return step
 
 
-def projected(projection: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A projection as a step: of the parameters, moved by what stands for an update."""
+def projection_step(projection: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A projection as a step, of what stands for gradients, which stays the same."""
 
     def step(params: Any, state: Any, grads: Any) -> Any:
-        return projection(jax.tree.map(jnp.add, params, grads)), state
+        return projection(grads), state
 
     return step
 
