@@ -788,13 +788,13 @@ PROJECTIONS: dict[str, Projection] = {
         projections.Polyhedron(_A[:1], _B[:1], _C, _D),
         lambda tree: in_polyhedron(tree, _A[:1], _B[:1], _C, _D),
         tree=few,
-        points=lambda n: [[0.5, -0.25, -0.375, -0.5, -0.1875], [0.0, 0.5, 0.0, -0.25, 0.0]],
+        points=lambda n: [[0.0, 1.0, 2.0, -1.0, -0.5], [-1.0, 0.5, 0.0, -0.25, 0.5]],
         tol=1e-13,
     ),
     "Monotone": Projection(
         projections.Monotone(),
         lambda tree: bool(np.all(np.diff(flat(tree)) >= 0)),
-        points=lambda n: np.concatenate([np.tri(n), -np.tri(n).T, [np.zeros(n)]]),
+        points=lambda n: np.concatenate([np.tri(n).T, -np.tri(n), [np.zeros(n)]]),
     ),
     "PSD": Projection(
         projections.PSD(),
@@ -821,9 +821,9 @@ PROJECTIONS: dict[str, Projection] = {
         tol=1e-13,
     ),
     "Intersection": Projection(
-        projections.Intersection(projections.Hypercube(0.3), projections.L2Ball(0.8)),
+        projections.Intersection(projections.Hypercube(0.3), projections.L2Ball(0.5)),
         lambda tree: (
-            _norm(tree) <= 0.8 * (1 + 1e-5)
+            _norm(tree) <= 0.5 * (1 + 1e-5)
             and bool(np.all(flat(tree) >= -1e-5) and np.all(flat(tree) <= 0.3 + 1e-5))
         ),
         points=lambda n: np.concatenate([np.zeros((1, n)), 0.3 * np.eye(n)]),

@@ -170,7 +170,7 @@ class TestTrees:
         points = [jax.tree.map(lambda x, c=c: c * x, tree) for c in (3.0, 0.01, 0.0)]
         wanted = trees.stack([case.projection(x) for x in points])
         first = jax.tree.map(lambda x: x[0], wanted)
-        trees.assert_close(jax.jit(case.projection)(points[0]), first)
+        trees.assert_close(jax.jit(lambda x: case.projection(x))(points[0]), first)
         trees.assert_close(jax.vmap(case.projection)(trees.stack(points)), wanted)
 
 
