@@ -5,7 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from .._core.norms import power_below
 from ._vectors import AbstractVectorProjection
@@ -112,9 +112,7 @@ def _take(rows: Float[Array, "k h"], index: Int[Array, " k"]) -> Float[Array, " 
     return jnp.take_along_axis(rows, index[:, None], axis=1, mode="clip")[:, 0]
 
 
-def _count(
-    holds: Callable[[Array], Bool[Array, " k"]], like: Int[Array, "k h"]
-) -> Int[Array, " k"]:
+def _count(holds: Callable[[Array], Array], like: Int[Array, "k h"]) -> Int[Array, " k"]:
     """The largest count, of at most h, that `holds` holds for; it holds for all below it."""
     size = like.shape[1]
 
