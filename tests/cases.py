@@ -658,9 +658,9 @@ _B, _D = np.asarray([0.5, 0.25]), np.asarray([-0.5, 0.25, 1.0])
 _ROW_SUMS, _COL_SUMS = np.asarray([0.5, 0.25, 0.75, 0.5]), np.asarray([1.0, 0.5, 0.5])
 
 
-def _like(tree, data):
+def _like(tree, data, factor=1):
     """Data of a set in the dtypes of a tree."""
-    return jax.tree.map(lambda x, y: jnp.asarray(y, x.dtype), tree, data)
+    return jax.tree.map(lambda x, y: factor * jnp.asarray(y, x.dtype), tree, data)
 
 
 _LOWER = {"b": -0.4, "layers": jnp.asarray(-0.2)}
@@ -771,11 +771,11 @@ PROJECTIONS: dict[str, Projection] = {
         points=lambda n: 0.75 * np.diag(1 / _NORMAL),
     ),
     "Halfspace": Projection(
-        projections.Halfspace(_NORMAL_TREE, -0.25),
-        lambda tree: _NORMAL @ flat(tree) <= -0.25 + 4e-6,
-        lambda tree: _optax.projection_halfspace(tree, _like(tree, _NORMAL_TREE), -0.25),
+        projections.Halfspace(jax.tree.map(lambda x: -x, _NORMAL_TREE), 0.25),
+        lambda tree: -_NORMAL @ flat(tree) <= 0.25 + 4e-6,
+        lambda tree: _optax.projection_halfspace(tree, _like(tree, _NORMAL_TREE, -1), 0.25),
         tree=few,
-        points=lambda n: -np.diag(1 / _NORMAL),
+        points=lambda n: np.diag(1 / _NORMAL),
     ),
     "Affine": Projection(
         projections.Affine(_A, _B),
