@@ -3,8 +3,8 @@
 import argparse
 import sys
 
-from .measure import Timings, compare, our_step, their_step
-from .pairs import LARGE, LAYERS, MANY, PAIRS, TREES, Pair
+from .measure import Timings, compare, our_step, projection_step, their_step
+from .pairs import LARGE, MANY, MODEL, PAIRS, PROJECTIONS, TREES, Pair, ProjectionPair
 
 HEADER = (
     f"{'optimizer':16} {'tree':24} {'step':>6} {'target':>7} {'lower':>6} {'target':>7} "
@@ -15,9 +15,9 @@ HEADER = (
 SCALARS = 4096
 
 
-def _row(name: str, tree: str, pair: Pair, ours: Timings, theirs: Timings) -> bool:
+def _row(name: str, tree: str, pair: Pair | ProjectionPair, ours: Timings, theirs: Timings) -> bool:
     step, lower = ours.step / theirs.step, ours.lower / theirs.lower
-    step_target = pair.step if tree in (LARGE, LAYERS) else None
+    step_target = pair.step if tree not in (MANY, MODEL) else None
     lower_target = pair.tracing if tree == MANY else None
     good = (
         (step_target is None or step <= step_target)
@@ -36,7 +36,7 @@ def _row(name: str, tree: str, pair: Pair, ours: Timings, theirs: Timings) -> bo
 
 
 def main() -> int:
-    """Prints a line for each optimizer and tree; returns 1 if a target is missed."""
+    """Prints a line for each optimizer or projection and tree; returns 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30, help="interleaved rounds of stepping")
     parser.add_argument("--compiles", type=int, default=5, help="interleaved rounds of compiling")
@@ -46,14 +46,18 @@ def main() -> int:
     print("Ratios of medians, eqopt / optax; below 1 is faster. Memory as eqopt / optax.")
     print(HEADER)
     results = []
-    for name, pair in PAIRS.items():
+    for name, pair in (PAIRS | PROJECTIONS).items():
         if arguments.only not in name:
             continue
         for tree in pair.trees:
             if arguments.tree not in tree:
                 continue
-            steps = [our_step(pair.ours), their_step(pair.theirs)]
-            inits = [pair.ours.init, pair.theirs.init]
+            if isinstance(pair, ProjectionPair):
+                steps = [projection_step(pair.ours), projection_step(pair.theirs)]
+                inits = [lambda params: None] * 2
+            else:
+                steps = [our_step(pair.ours), their_step(pair.theirs)]
+                inits = [pair.ours.init, pair.theirs.init]
             ours, theirs = compare(steps, inits, TREES[tree], arguments.rounds, arguments.compiles)
             results.append(_row(name, tree, pair, ours, theirs))
     print(f"{sum(results)} of {len(results)} rows met their targets")

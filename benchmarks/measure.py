@@ -44,6 +44,15 @@ def their_step(tx: optax.GradientTransformation) -> Callable[..., Any]:
     return step
 
 
+def projection_step(projection: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A projection as a step, of what stands for gradients, which stays the same."""
+
+    def step(params: Any, state: Any, grads: Any) -> Any:
+        return projection(grads), state
+
+    return step
+
+
 def _lower(step: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[float, Any]:
     jax.clear_caches()
     gc.collect()

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 import eqopt
+from eqopt import projections
 
 
 class Pair(NamedTuple):
@@ -28,11 +29,27 @@ class Pair(NamedTuple):
     compile: float | None = None
 
 
+class ProjectionPair(NamedTuple):
+    """Two functions that project alike, and what their ratio should not exceed.
+
+    - `step`: target for the time of a projection.
+    """
+
+    ours: Callable[[Any], Any]
+    theirs: Callable[[Any], Any]
+    step: float
+    trees: tuple[str, ...]
+    tracing: float | None = None
+    compile: float | None = None
+
+
 MOMENTS, ONE_OPERATION = 0.35, 1.2
 ONE = 1.1  # step time of a rule of one operation
 COPIES = 0.75  # of what the compiler copies in optax's
 LARGE, MANY, MODEL = "16 million in 4 leaves", "1,000 leaves of 16x16", "MLP 64-128-128-10"
 LAYERS = "8 layers of matrices"
+VECTOR, ROWS = "vector of 1 million", "10,000 vectors of 100"
+NO_SORT = 0.7  # of what sorts in optax
 
 
 def _pair(ours: Any, theirs: Any, step: float, tracing: float) -> Pair:
@@ -143,6 +160,49 @@ PAIRS: dict[str, Pair] = {
 }
 
 
+def _both(name: str, ours: Any, theirs: Any, step: float = ONE) -> dict[str, ProjectionPair]:
+    """On one vector, and on many under `vmap`."""
+    return {
+        name: ProjectionPair(ours, theirs, step, (VECTOR,)),
+        f"{name} mapped": ProjectionPair(jax.vmap(ours), jax.vmap(theirs), ONE, (ROWS,)),
+    }
+
+
+def _weights(x: Any) -> Any:
+    """A vector that a set is given by."""
+    return 1.0 + jnp.arange(x.size, dtype=x.dtype) / x.size
+
+
+_optax = optax.projections
+
+PROJECTIONS: dict[str, ProjectionPair] = {
+    **_both("NonNegative", projections.NonNegative(), _optax.projection_non_negative),
+    **_both("Box", projections.Box(-0.3, 0.5), lambda x: _optax.projection_box(x, -0.3, 0.5)),
+    **_both("Hypercube", projections.Hypercube(), _optax.projection_hypercube),
+    **_both("Simplex", projections.Simplex(), _optax.projection_simplex, NO_SORT),
+    **_both("L1Ball", projections.L1Ball(), _optax.projection_l1_ball, NO_SORT),
+    **_both("L1Sphere", projections.L1Sphere(), _optax.projection_l1_sphere),
+    **_both("L2Ball", projections.L2Ball(), _optax.projection_l2_ball),
+    **_both("L2Sphere", projections.L2Sphere(), _optax.projection_l2_sphere),
+    **_both("LInfBall", projections.LInfBall(), _optax.projection_linf_ball),
+    **_both(
+        "Vector",
+        lambda x: projections.Vector(_weights(x))(x),
+        lambda x: _optax.projection_vector(x, _weights(x)),
+    ),
+    **_both(
+        "Hyperplane",
+        lambda x: projections.Hyperplane(_weights(x), 1.0)(x),
+        lambda x: _optax.projection_hyperplane(x, _weights(x), 1.0),
+    ),
+    **_both(
+        "Halfspace",
+        lambda x: projections.Halfspace(_weights(x), 1.0)(x),
+        lambda x: _optax.projection_halfspace(x, _weights(x), 1.0),
+    ),
+}
+
+
 def _large() -> Any:
     return {f"w{i}": jnp.full((2048, 2048), 0.1, jnp.float32) for i in range(4)}
 
@@ -162,9 +222,16 @@ def _layers() -> Any:
     return {f"w{i}": 0.1 * jax.random.normal(k, shapes[i % 6]) for i, k in enumerate(keys)}
 
 
+def _normal(*shape: int) -> Any:
+    """So that a hundredth of it, the gradients, is standard normal."""
+    return 100 * jax.random.normal(jax.random.key(0), shape)
+
+
 TREES: dict[str, Callable[[], Any]] = {
     LARGE: _large,
     MANY: _many,
     MODEL: _mlp,
     LAYERS: _layers,
+    VECTOR: lambda: _normal(1_000_000),
+    ROWS: lambda: _normal(10_000, 100),
 }

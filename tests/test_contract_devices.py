@@ -248,7 +248,7 @@ def test_projection_sharded(name, grid):
     case = cases.PROJECTIONS[name]
     projection, plain = case.projection, for_projection(case)
     p = put(plain)
-    for out in (projection(p), trees.quick_jit(lambda p: projection(p))(p)):
+    for out in (projection(p), trees.quick_jit(lambda tree: projection(tree))(p)):
         trees.assert_close(out, projection(plain), **CLOSE)
         assert_sharded_alike(out, p)
 

@@ -120,6 +120,10 @@ def _printable(value: Any) -> Any:
         return _Text(f"Array({np.asarray(value)[()]})")
     if type(value) is tuple:
         return tuple(map(_printable, value))
+    if type(value) is list:
+        return list(map(_printable, value))
+    if type(value) is dict:
+        return {key: _printable(x) for key, x in value.items()}
     if isinstance(value, np.dtype):
         return _Text(value.name)
     return value
