@@ -168,6 +168,11 @@ def _both(name: str, ours: Any, theirs: Any, step: float = ONE) -> dict[str, Pro
     }
 
 
+def _weights(x: Any) -> Any:
+    """A vector that a set is given by."""
+    return 1.0 + jnp.arange(x.size, dtype=x.dtype) / x.size
+
+
 _optax = optax.projections
 
 PROJECTIONS: dict[str, ProjectionPair] = {
@@ -180,6 +185,21 @@ PROJECTIONS: dict[str, ProjectionPair] = {
     **_both("L2Ball", projections.L2Ball(), _optax.projection_l2_ball),
     **_both("L2Sphere", projections.L2Sphere(), _optax.projection_l2_sphere),
     **_both("LInfBall", projections.LInfBall(), _optax.projection_linf_ball),
+    **_both(
+        "Vector",
+        lambda x: projections.Vector(_weights(x))(x),
+        lambda x: _optax.projection_vector(x, _weights(x)),
+    ),
+    **_both(
+        "Hyperplane",
+        lambda x: projections.Hyperplane(_weights(x), 1.0)(x),
+        lambda x: _optax.projection_hyperplane(x, _weights(x), 1.0),
+    ),
+    **_both(
+        "Halfspace",
+        lambda x: projections.Halfspace(_weights(x), 1.0)(x),
+        lambda x: _optax.projection_halfspace(x, _weights(x), 1.0),
+    ),
 }
 
 

@@ -66,8 +66,7 @@ class TestVectorAndHyperplane:
     def test_huge_and_tiny(self, scale):
         """In proportion, where the squares of the numbers are none of float32."""
         x = scale * jnp.asarray([2.0, 3.0])
-        for normal in ([scale, scale], [1 / scale, 1 / scale]):
-            offset = float(normal[0]) * scale
+        for normal, offset in (([1 / scale, 1 / scale], 1.0), ([1.0, 1.0], scale)):
             result = Hyperplane(normal, offset)(x) / scale
             np.testing.assert_allclose(result, [0.0, 1.0], atol=1e-6)
             np.testing.assert_allclose(Vector(normal)(x) / scale, [2.5, 2.5], rtol=1e-6)
@@ -98,7 +97,9 @@ class TestVectorAndHyperplane:
         """Built and used under `filter_vmap`."""
         normals = jnp.asarray([[1.0, 0.0], [0.0, 1.0]])
         planes = eqx.filter_vmap(Hyperplane)(normals)
-        result = eqx.filter_vmap(lambda p, x: p(x), in_axes=(0, None))(planes, jnp.ones(2))
+        result = eqx.filter_vmap(lambda p, x: p(x), in_axes=(eqx.if_array(0), None))(
+            planes, jnp.ones(2)
+        )
         np.testing.assert_allclose(result, [[0.0, 1.0], [1.0, 0.0]])
 
 
@@ -109,7 +110,7 @@ class TestErrors:
             (lambda: Vector(np.zeros(2)), r"`Vector\(direction=...\)` must not be zero"),
             (lambda: Hyperplane({"a": 0.0}), r"`Hyperplane\(normal=...\)` must not be zero"),
             (lambda: Halfspace([np.nan, 1.0]), r"`Halfspace\(normal=...\)` must be finite"),
-            (lambda: Affine([1.0, 2.0], 1.0)(jnp.ones(2)), "columns|structure|shape"),
+            (lambda: Affine([1.0, 1.0], 1.0)(jnp.ones(2)), r"shape \(2,\), .* behind the rows"),
             (lambda: Affine([[1, 1], [2, 2]], [1, 3]), "row 0|row 1"),
             (lambda: Affine([[1, 1], [0, 0]], [1, 3]), r"row 1 of `A` is zero, with 3"),
             (lambda: Affine([[1, 1]], [1, 3]), r"`Affine\(b=...\)` .* 1 rows .* shape \(2,\)"),
@@ -117,7 +118,10 @@ class TestErrors:
             (lambda: Polyhedron(C=[[1.0]]), r"`Polyhedron\(d=...\)` must be given with `C`"),
             (lambda: Polyhedron(C=[[1], [-1]], d=[0, -1]), r"rows \[\] of `A` and \[0, 1\] of `C`"),
             (lambda: Polyhedron([[1, 1]], 3, [[1, 0], [0, 1]], 1), r"\[0\] of `A` and \[0, 1\]"),
-            (lambda: Polyhedron(C=[[1]], d=1, tol=0), r"`Polyhedron\(tol=...\)` must be in \(0, 1"),
+            (
+                lambda: Polyhedron(C=[[1]], d=1, tol=0.0),
+                r"`Polyhedron\(tol=...\)` must be in \(0, 1",
+            ),
             (lambda: Polyhedron(C=[[1]], d=1, max_steps=0), "must be at least 1; got 0"),
         ],
     )
@@ -158,7 +162,7 @@ def solved(a, b, c, d, x):
             {"type": "eq", "fun": lambda p: a @ p - b, "jac": lambda p: a},
             {"type": "ineq", "fun": lambda p: d - c @ p, "jac": lambda p: -c},
         ],
-        options={"ftol": 1e-15, "maxiter": 300},
+        options={"ftol": 1e-12, "maxiter": 300},
     )
     assert result.success
     return result.x
@@ -180,9 +184,9 @@ class TestAffine:
     def test_derivatives(self, x64):
         """The projection onto the null space; with respect to the data, difference quotients."""
         a, b, x = RNG.standard_normal((2, 4)), RNG.standard_normal(2), RNG.standard_normal(4)
-        slope = jax.jacrev(partial(project, Affine), argnums=1)((a, b), x)
+        slope = jax.jacrev(partial(project, Affine), argnums=0)((a, b), x)
         null = np.eye(4) - np.linalg.pinv(a) @ a
-        wanted = jax.jacfwd(partial(project, Affine), argnums=1)((a, b), x)
+        wanted = jax.jacfwd(partial(project, Affine), argnums=0)((a, b), x)
         np.testing.assert_allclose(project(Affine, (a, 0 * b), x), null @ x, atol=1e-13)
         for i, da in enumerate(np.eye(8).reshape(8, 2, 4)):
             moved = [x - np.linalg.pinv(m) @ (m @ x - b) for m in (a + 1e-6 * da, a - 1e-6 * da)]

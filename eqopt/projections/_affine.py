@@ -73,7 +73,7 @@ class Polyhedron(AbstractVectorProjection):
     b: Data | None = None
     C: Data | None = None
     d: Data | None = None
-    tol: float | None = eqx.field(default=None, static=True, kw_only=True)
+    tol: int | float | None = eqx.field(default=None, static=True, kw_only=True)
     max_steps: int = eqx.field(default=1000, static=True, kw_only=True)
 
     def __check_init__(self) -> None:

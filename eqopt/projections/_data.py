@@ -130,5 +130,5 @@ def check_fits(
         if leaf.shape[int(matrix) :] != x.shape:
             raise ValueError(
                 f"{label} must be like the projected tree; at `{path}` it has shape {leaf.shape}, "
-                f"the tree {x.shape}."
+                f"the tree {x.shape}{' behind the rows' if matrix else ''}."
             )

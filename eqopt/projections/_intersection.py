@@ -39,11 +39,11 @@ class Intersection(AbstractProjection):
     """
 
     sets: tuple[AbstractProjection, ...]
-    tol: float | None = eqx.field(static=True)
+    tol: int | float | None = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
 
     def __init__(
-        self, *sets: AbstractProjection, tol: float | None = None, max_steps: int = _MAX_STEPS
+        self, *sets: AbstractProjection, tol: int | float | None = None, max_steps: int = _MAX_STEPS
     ):
         self.sets = sets
         self.tol = tol
@@ -84,7 +84,7 @@ class _Static(NamedTuple):
 
     sets: Any
     treedef: Any
-    tol: float | None
+    tol: int | float | None
     max_steps: int
 
 

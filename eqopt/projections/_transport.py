@@ -43,7 +43,7 @@ class TransportPolytope(AbstractMatrixProjection):
 
     row_sums: Data = 1.0
     col_sums: Data = 1.0
-    tol: float | None = eqx.field(default=None, static=True, kw_only=True)
+    tol: int | float | None = eqx.field(default=None, static=True, kw_only=True)
     max_steps: int = eqx.field(default=200, static=True, kw_only=True)
 
     def __check_init__(self) -> None:
