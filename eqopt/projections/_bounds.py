@@ -69,7 +69,7 @@ class Box(AbstractProjection):
 
     def __check_init__(self) -> None:
         for path, low, high in _pairs(self.lower, self.upper):
-            if isinstance(low, Tracer) or isinstance(high, Tracer):
+            if not (_is_known(low) and _is_known(high)):
                 continue
             shapes = np.shape(low), np.shape(high)
             if () not in shapes and shapes[0] != shapes[1]:
@@ -129,6 +129,11 @@ class LInfBall(AbstractProjection):
 
 def _between(x: RealLeaf, lower: Float[Array, "*#leaf"], upper: Float[Array, "*#leaf"]) -> RealLeaf:
     return jnp.where(x <= lower, lower, jnp.where(x >= upper, upper, x))  # NaN stays NaN
+
+
+def _is_known(x: Any) -> bool:
+    """Whether the values of a number or an array can be looked at here."""
+    return not isinstance(x, Tracer) and getattr(x, "is_fully_addressable", True)
 
 
 def _pairs(lower: PyTree, upper: PyTree) -> list[tuple[str, Any, Any]]:
