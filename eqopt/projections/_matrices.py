@@ -36,7 +36,9 @@ class AbstractMatrixProjection(AbstractProjection):
         return leafwise(self._rule)(tree)
 
     def _rule(self, x: Leaf) -> Leaf:
-        return self._project_matrices(x) if x.size else x
+        # NaN stays where it is. And where types don't tell shardings, the compiler takes them over
+        # from here.
+        return jnp.where(jnp.isnan(x), x, self._project_matrices(x)) if x.size else x
 
 
 def _transposed(x: Inexact[Array, "... m n"]) -> Inexact[Array, "... n m"]:

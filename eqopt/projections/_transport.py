@@ -111,8 +111,7 @@ class TransportPolytope(AbstractMatrixProjection):
             support, rows - jnp.sum(inside, axis=1), columns - jnp.sum(inside, axis=0), 0.0, 4
         )
         new = x + alpha[:, None] + beta
-        new = jnp.where(support & ~(new < 0), new, 0) / factor
-        return jnp.where(jnp.isnan(x), x, new)
+        return jnp.where(support & ~(new < 0), new, 0) / factor
 
 
 class _Search(NamedTuple):
