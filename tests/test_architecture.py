@@ -289,7 +289,7 @@ def test_members_of_the_families_are_public(cls):
 
 @pytest.mark.parametrize("path", PUBLIC_CLASSES)
 def test_each_public_class_has_a_case(path):
-    """`cases.py` lists every public transform, schedule and projection."""
+    """`cases` lists every public transform, schedule and projection."""
     cls = PUBLIC_CLASSES[path]
     families = {
         eqopt.AbstractTransform: [case.optim for case in cases.TRANSFORMS.values()],

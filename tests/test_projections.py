@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import trees
-from cases import FREE_PROJECTIONS, PROJECTIONS, flat
+from cases import FREE_PROJECTIONS, PROJECTIONS
 from hypothesis import HealthCheck, given, settings, strategies as st
 from jax.flatten_util import ravel_pytree
+from trees import flat
 
 from eqopt.projections import AbstractVectorProjection, L2Ball, L2Sphere, NonNegative, Sequential
 

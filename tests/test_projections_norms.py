@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import flat
+from trees import flat
 
 from eqopt.projections import L2Ball, L2Sphere
 

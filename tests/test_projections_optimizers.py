@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from cases import FREE_PROJECTIONS, flat
+from cases import FREE_PROJECTIONS
+from trees import flat
 
 import eqopt
 from eqopt import select

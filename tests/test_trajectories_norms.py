@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajectories import SIZE, check_trajectory, constant, descent, flat, gradient, problem, tree
+from trajectories import SIZE, check_trajectory, constant, descent, gradient, problem, tree
+from trees import flat
 
 import eqopt
 from eqopt import schedules

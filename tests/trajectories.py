@@ -6,9 +6,9 @@ remembers things in, which returns what is added to the parameters. Numbers in t
 those of the paper's lines or equations.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from trees import flat
 
 STEPS = 10
 SIZE = 6  # a vector of 2 and a matrix of 2 x 2
@@ -18,11 +18,6 @@ IS_MATRIX = np.arange(SIZE) >= 2
 def tree(flat):
     """The flat vector as a tree."""
     return {"b": jnp.asarray(flat[:2]), "w": jnp.asarray(flat[2:].reshape(2, 2))}
-
-
-def flat(tree):
-    """The tree as a flat vector."""
-    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
 def problem(is_complex):

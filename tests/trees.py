@@ -52,6 +52,11 @@ def stack(trees):
     return jax.tree.map(lambda *xs: jnp.stack(xs), *trees)
 
 
+def flat(tree):
+    """A tree as one vector."""
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
 def assert_close(a, b, rtol=1e-6, atol=1e-7):
     """Equal structure, and equal arrays up to `rtol * |b| + atol`; what is no array is equal."""
     assert jax.tree.structure(a) == jax.tree.structure(b)
