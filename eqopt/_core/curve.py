@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
+from .data import known
 from .hyperparam import Schedule, own_numbers
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _POINTS = 480  # two for each pixel: jumps look like jumps
 def curve(schedule: "AbstractSchedule") -> str | None:
     """A picture in SVG of the values from 0 to the end of a schedule, or to where its shape is
     seen; `None` where the values are not known, or not finite."""
-    if not all(_is_known(x) for x in jax.tree.leaves(schedule)):
+    if any(known(x) is None for x in jax.tree.leaves(schedule)):
         return None
     counts = counts_to(horizon(schedule), _POINTS)
     values = np.asarray(schedule(jnp.asarray(counts)), float)
@@ -65,9 +65,3 @@ def _span(schedule: Any) -> float:
     before = sum(_span(part) if part.steps is None else float(part.steps) for part in parts)
     steps = [x for name, x in own_numbers(schedule).items() if name.endswith("steps")]
     return 4 * max(map(float, [*steps, *getattr(schedule, "boundaries", ()), 0])) + before
-
-
-def _is_known(x: Any) -> bool:
-    if isinstance(x, jax.Array):
-        return not isinstance(x, Tracer) and x.ndim == 0
-    return True

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
-from jaxtyping import Array, DTypeLike, Float, Int, PyTree
+from jaxtyping import Array, DTypeLike, Float, Int
 
 from .component import AbstractConverter, Component, converter_of
+from .data import Arrays
 
 
 class Schedule(Component):
@@ -186,47 +186,6 @@ class Several(AbstractConverter):
         return tuple(self.each.convert(f"{place}[{i}]`", x) for i, x in enumerate(given))
 
 
-@dataclasses.dataclass(frozen=True)
-class Arrays(AbstractConverter):
-    """Metadata of a field that holds data: an array or a tree of arrays, real and finite. Numbers,
-    and lists of them, are arrays; integers become floats."""
-
-    def convert(self, label: str, value: Any) -> Any:
-        """The tree with arrays of JAX for leaves."""
-        leaves, treedef = jax.tree.flatten(value, is_leaf=_is_list_of_numbers)
-        if not leaves:
-            raise TypeError(f"{label} must be an array or a tree of arrays; got {value!r}.")
-        return jax.tree.unflatten(treedef, [self._array(label, x) for x in leaves])
-
-    def _array(self, label: str, value: Any) -> Array:
-        if not isinstance(value, jax.Array):
-            try:
-                value = np.asarray(value)
-            except ValueError:  # rows of different lengths
-                value = np.asarray(value, object)
-        real = jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)
-        if not real:
-            raise TypeError(f"{label} must be real arrays; got dtype {value.dtype}.")
-        if isinstance(value, np.ndarray) and not np.all(np.isfinite(value)):
-            raise ValueError(f"{label} must be finite; got {value!r}.")
-        whole = jnp.issubdtype(value.dtype, jnp.integer)
-        x = jnp.asarray(value, jnp.result_type(float) if whole else None)
-        return jax.lax.convert_element_type(x, x.dtype)  # a type that is not weak
-
-
-def _is_list_of_numbers(x: Any) -> bool:
-    if isinstance(x, list | tuple) and x:
-        return all(map(_is_list_of_numbers, x))
-    return isinstance(x, int | float) and not isinstance(x, bool)
-
-
-def concrete(x: Any) -> np.ndarray | None:
-    """What an array of data holds, where that is known and on this machine."""
-    if isinstance(x, Tracer) or (isinstance(x, jax.Array) and not x.is_fully_addressable):
-        return None
-    return np.asarray(x)
-
-
 def is_whole(field: Any) -> bool:
     """Whether integers in a field are lengths, counts or seeds."""
     rule = converter_of(field.type)
@@ -278,9 +237,6 @@ Portion: TypeAlias = Annotated[Numeric, Range(ge=0, le=1, schedules=False)]
 """A number in [0, 1], no schedule."""
 Numbers: TypeAlias = Annotated[Sequence[Any], Several(Range(schedules=False))]
 """Several numbers, no schedules."""
-
-Data: TypeAlias = Annotated[PyTree, Arrays()]
-"""An array or a tree of arrays."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,7 +78,7 @@ def scaled_norm(
     def scale(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         # Else the compiler takes this out of the loop.
         xs, _ = jax.lax.optimization_barrier((list(parts), carry))
-        factor = power_below(_largest(xs))
+        factor = power_below(largest_magnitude(xs))
         return _joint_squared_norm(factor, xs), factor, jnp.zeros_like(usual)
 
     # A loop of one round at most. Mapped over vectors it is left out where none needs it, which a
@@ -104,8 +104,9 @@ def _joint_squared_norm(factor: Any, parts: Sequence[Array]) -> Float[Array, ""]
     return reduce(add, [squared_norm(factor * part) for part in parts])
 
 
-def _largest(parts: Sequence[Array]) -> Float[Array, ""]:
-    return reduce(jnp.maximum, [jnp.max(jnp.abs(x)) for x in parts])
+def largest_magnitude(tree: PyTree) -> Float[Array, ""]:
+    """The largest `|x|` over all leaves of a tree with leaves; 0 if they are empty."""
+    return reduce(jnp.maximum, [jnp.max(jnp.abs(x), initial=0) for x in jax.tree.leaves(tree)])
 
 
 def power_below(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

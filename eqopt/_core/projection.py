@@ -1,7 +1,7 @@
 """Projections: the nearest tree of a set."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from .component import Component, infix
 from .hyperparam import check_scalars
-from .leaves import paths_and_leaves, trained
+from .leaves import check_real, paths_and_leaves, trained
 
 
 class AbstractProjection(Component):
@@ -19,6 +19,8 @@ class AbstractProjection(Component):
 
     `p >> q` applies p, then q, which is in general not the projection onto both sets.
     """
+
+    _real_only: ClassVar[bool] = False  # whether the set has no complex elements
 
     @abstractmethod
     def _project(self, tree: PyTree) -> PyTree:
@@ -42,6 +44,8 @@ class AbstractProjection(Component):
     def _apply(self, tree: PyTree) -> PyTree:
         """The projection inside other projections and transformations."""
         check_scalars(self)
+        if self._real_only:
+            check_real(type(self).__name__, tree)
         return self._project(tree)
 
     def __rshift__(self, other: Any) -> "Sequential":

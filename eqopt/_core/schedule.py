@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import wadler_lindig as wl
 from equinox import AbstractVar
-from jax.core import Tracer
 from jaxtyping import Array, Float, Real
 
 from .component import infix
 from .curve import curve
+from .data import known
 from .hyperparam import Range, Schedule, check_scalars, is_function
 
 
@@ -104,13 +104,6 @@ def line(x: Float[Array, "*counts"]) -> Float[Array, "*counts"]:
 def half_cosine(x: Float[Array, "*counts"]) -> Float[Array, "*counts"]:
     """From 0 at 0 to 1 at 1 along half a cosine, flat at both ends."""
     return jnp.square(jnp.sin(jnp.pi / 2 * x))
-
-
-def known(x: Any) -> int | float | None:
-    """A number, or the value of an array where it is there to be looked at."""
-    if isinstance(x, jax.Array) and not isinstance(x, Tracer) and x.ndim == 0:
-        return x.item()
-    return x if isinstance(x, int | float) else None
 
 
 def check_warmup(schedule: AbstractSchedule, warmup_steps: Any, steps: Any, name: str) -> None:

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._core.hyperparam import Data
+from .._core.data import Data
 from ._active import active_rows
-from ._data import as_matrix, as_rows, check_fits, check_rows, known
+from ._data import as_matrix, as_rows, check_fits, check_rows, known_array
 from ._feasible import check_consistent, check_not_empty
 from ._nearest import nearest, row_scale
 from ._search import check_search, tolerance
@@ -35,7 +35,7 @@ class Affine(AbstractVectorProjection):
 
     def __check_init__(self) -> None:
         rows = check_rows(self, "A", "b")
-        check_consistent("Affine", known(self.A, rows), known(self.b))
+        check_consistent("Affine", known_array(self.A, rows), known_array(self.b))
 
     def _check_tree(self, tree: PyTree) -> None:
         check_fits(self, "A", tree, matrix=True)
@@ -81,12 +81,12 @@ class Polyhedron(AbstractVectorProjection):
         check_search(self)
         if self.A is None and self.C is None:
             raise ValueError("`Polyhedron` must be given `A` and `b`, or `C` and `d`; got none.")
-        a, c = known(self.A, equations), known(self.C, inequalities)
-        check_consistent("Polyhedron", a, known(self.b))
+        a, c = known_array(self.A, equations), known_array(self.C, inequalities)
+        check_consistent("Polyhedron", a, known_array(self.b))
         if (a is not None or self.A is None) and c is not None:
             a = np.zeros((0, c.shape[1])) if a is None else a
-            b = np.zeros(0) if self.b is None else known(self.b)
-            d = known(self.d)
+            b = np.zeros(0) if self.b is None else known_array(self.b)
+            d = known_array(self.d)
             if b is not None and d is not None and a.shape[1] == c.shape[1]:
                 check_not_empty("Polyhedron", a, b, c, d)
 

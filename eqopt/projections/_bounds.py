@@ -1,17 +1,17 @@
 """Bounds on each element."""
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from .._core.component import AbstractConverter
+from .._core.data import concrete
 from .._core.hyperparam import NonNegativeNumber
 from .._core.leafwise import leafwise
-from .._core.leaves import check_real, paths_and_leaves, plain, real_dtype
+from .._core.leaves import paths_and_leaves, plain, real_dtype
 from .._core.project import Project
 from .._core.projection import AbstractProjection
 from .._core.types import RealLeaf
@@ -45,8 +45,9 @@ class NonNegative(AbstractProjection):
     Exact. The derivative is 1 where $x > 0$ and 0 elsewhere, at 0 too.
     """
 
+    _real_only: ClassVar[bool] = True
+
     def _project(self, tree: PyTree) -> PyTree:
-        check_real("NonNegative", tree)
         return leafwise(self._rule)(tree)
 
     def _rule(self, x: RealLeaf) -> RealLeaf:
@@ -67,17 +68,20 @@ class Box(AbstractProjection):
     lower: Bounds
     upper: Bounds
 
+    _real_only: ClassVar[bool] = True
+
     def __check_init__(self) -> None:
         for path, low, high in _pairs(self.lower, self.upper):
-            if not (_is_known(low) and _is_known(high)):
+            low, high = concrete(low), concrete(high)
+            if low is None or high is None:
                 continue
-            shapes = np.shape(low), np.shape(high)
+            shapes = low.shape, high.shape
             if () not in shapes and shapes[0] != shapes[1]:
                 raise ValueError(
                     f"`Box(lower=..., upper=...)` must have equal shapes; got {shapes[0]} and "
                     f"{shapes[1]} at `{path}`."
                 )
-            low, high = np.broadcast_arrays(np.asarray(low), np.asarray(high))
+            low, high = np.broadcast_arrays(low, high)
             if wrong := np.flatnonzero(~(low <= high)).tolist():
                 raise ValueError(
                     "`Box(lower=...)` must be at most `upper`; got "
@@ -85,7 +89,6 @@ class Box(AbstractProjection):
                 )
 
     def _project(self, tree: PyTree) -> PyTree:
-        check_real("Box", tree)
         lower = _like("`Box(lower=...)`", self.lower, tree)
         upper = _like("`Box(upper=...)`", self.upper, tree)
         return leafwise(_between)(tree, lower, upper)
@@ -101,8 +104,9 @@ class Hypercube(AbstractProjection):
 
     scale: NonNegativeNumber = 1.0
 
+    _real_only: ClassVar[bool] = True
+
     def _project(self, tree: PyTree) -> PyTree:
-        check_real("Hypercube", tree)
         return leafwise(self._rule)(tree)
 
     def _rule(self, x: RealLeaf) -> RealLeaf:
@@ -119,8 +123,9 @@ class LInfBall(AbstractProjection):
 
     radius: NonNegativeNumber = 1.0
 
+    _real_only: ClassVar[bool] = True
+
     def _project(self, tree: PyTree) -> PyTree:
-        check_real("LInfBall", tree)
         return leafwise(self._rule)(tree)
 
     def _rule(self, x: RealLeaf) -> RealLeaf:
@@ -129,11 +134,6 @@ class LInfBall(AbstractProjection):
 
 def _between(x: RealLeaf, lower: Float[Array, "*#leaf"], upper: Float[Array, "*#leaf"]) -> RealLeaf:
     return jnp.where(x <= lower, lower, jnp.where(x >= upper, upper, x))  # NaN stays NaN
-
-
-def _is_known(x: Any) -> bool:
-    """Whether the values of a number or an array can be looked at here."""
-    return not isinstance(x, Tracer) and getattr(x, "is_fully_addressable", True)
 
 
 def _pairs(lower: PyTree, upper: PyTree) -> list[tuple[str, Any, Any]]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .._core.hyperparam import concrete
+from .._core.data import concrete
 from .._core.leafwise import check_same_paths
 from .._core.leaves import paths_and_leaves
 from .._core.norms import power_below
@@ -49,7 +49,7 @@ def scaled(a: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""],
     return a, jnp.where(squared > 0, squared, 1), factor
 
 
-def known(data: PyTree, rows: int | None = None) -> np.ndarray | None:
+def known_array(data: PyTree, rows: int | None = None) -> np.ndarray | None:
     """Data in one array, in float64, if their values are known: a vector or so many rows."""
     leaves = [concrete(leaf) for leaf in jax.tree.leaves(data)]
     flat = [
@@ -62,7 +62,7 @@ def known(data: PyTree, rows: int | None = None) -> np.ndarray | None:
 
 def check_nonzero(projection: AbstractPartsProjection, name: str) -> None:
     """A vector that is known is not zero."""
-    data = known(getattr(projection, name))
+    data = known_array(getattr(projection, name))
     if data is not None and not np.any(data):
         raise ValueError(
             f"`{type(projection).__name__}({name}=...)` must not be zero; got {data.size} zeros."

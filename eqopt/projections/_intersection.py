@@ -1,7 +1,7 @@
 """The points that several sets have in common."""
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,6 +11,7 @@ import wadler_lindig as wl
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._core.leaves import real_dtype, widen
+from .._core.norms import largest_magnitude
 from .._core.projection import AbstractProjection
 from ._search import check_search, tolerance
 
@@ -141,14 +142,20 @@ def _converged(static: _Static, numbers: list[Any], leaves: list[Array]) -> list
     """What is taken off by each set when no sweep changes it."""
     zeros = [[jnp.zeros_like(x) for x in leaves] for _ in static.sets.children()]
     return _repeated(
-        static, lambda taken: _sweep(static, taken, numbers, leaves)[1], zeros, _largest(leaves)
+        static,
+        lambda taken: _sweep(static, taken, numbers, leaves)[1],
+        zeros,
+        largest_magnitude(leaves),
     )
 
 
 def _fixed_point(static: _Static, matvec: Callable[[Any], Any], goal: Any) -> Any:
     """What `matvec`, the identity without a sweep, maps to `goal`."""
     return _repeated(
-        static, lambda v: jax.tree.map(jnp.add, v, _minus(goal, matvec(v))), goal, _largest(goal)
+        static,
+        lambda v: jax.tree.map(jnp.add, v, _minus(goal, matvec(v))),
+        goal,
+        largest_magnitude(goal),
     )
 
 
@@ -161,7 +168,10 @@ def _repeated(
 
     def body(s: _Steps) -> _Steps:
         new = step(s.value)
-        change, largest = _largest(_minus(new, s.value)), jnp.maximum(_largest(new), size)
+        change, largest = (
+            largest_magnitude(_minus(new, s.value)),
+            jnp.maximum(largest_magnitude(new), size),
+        )
         return _Steps(s.number + 1, new, change > tol * largest)
 
     first = _Steps(0, start, size >= 0)  # false for NaN
@@ -170,7 +180,3 @@ def _repeated(
 
 def _minus(a: Any, b: Any) -> Any:
     return jax.tree.map(jnp.subtract, a, b)
-
-
-def _largest(tree: Any) -> Float[Array, ""]:
-    return reduce(jnp.maximum, [jnp.max(jnp.abs(x), initial=0) for x in jax.tree.leaves(tree)])

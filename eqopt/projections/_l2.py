@@ -24,7 +24,7 @@ class L2Ball(AbstractPartsProjection):
 
     radius: NonNegativeNumber = 1.0
 
-    _complex: ClassVar[bool] = True
+    _real_only: ClassVar[bool] = False
 
     def _project_parts(self, parts: Sequence[Inexact[Array, "..."]]) -> Sequence[Array]:
         norm, scale = scaled_norm(parts)
@@ -47,7 +47,7 @@ class L2Sphere(AbstractPartsProjection):
 
     radius: NonNegativeNumber = 1.0
 
-    _complex: ClassVar[bool] = True
+    _real_only: ClassVar[bool] = False
 
     def _project_parts(self, parts: Sequence[Inexact[Array, "..."]]) -> Sequence[Array]:
         norm, scale = scaled_norm(parts)

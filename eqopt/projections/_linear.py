@@ -1,14 +1,32 @@
 """Sets given by one vector: a line, a hyperplane, a half-space."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._core.hyperparam import Data, Number
+from .._core.data import Data
+from .._core.hyperparam import Number
 from ._data import as_vector, check_fits, check_nonzero, scaled
 from ._vectors import AbstractVectorProjection
 
 
-class Vector(AbstractVectorProjection):
+class AbstractOneVector(AbstractVectorProjection):
+    """A set that is given by a vector, not zero, in the field that `_given` names.
+
+    - `per_leaf`, `axis`: as in `AbstractPartsProjection`.
+    """
+
+    _given: ClassVar[str]
+
+    def __check_init__(self) -> None:
+        check_nonzero(self, self._given)
+
+    def _check_tree(self, tree: PyTree) -> None:
+        check_fits(self, self._given, tree)
+
+
+class Vector(AbstractOneVector):
     r"""The line through zero and a vector: $P(x) = \frac{a^T x}{a^T a}\, a$.
 
     - `direction`: $a$, not zero: an array of one axis, or a tree like the projected one. A zero
@@ -19,18 +37,14 @@ class Vector(AbstractVectorProjection):
 
     direction: Data
 
-    def __check_init__(self) -> None:
-        check_nonzero(self, "direction")
-
-    def _check_tree(self, tree: PyTree) -> None:
-        check_fits(self, "direction", tree)
+    _given: ClassVar[str] = "direction"
 
     def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         a, squared, _ = scaled(as_vector(self.direction, x))
         return jnp.sum(a * x) / squared * a
 
 
-class Hyperplane(AbstractVectorProjection):
+class Hyperplane(AbstractOneVector):
     r"""The hyperplane $a^T x = b$: $P(x) = x - \frac{a^T x - b}{a^T a}\, a$.
 
     - `normal`: $a$, not zero: an array of one axis, or a tree like the projected one. With a zero
@@ -43,18 +57,14 @@ class Hyperplane(AbstractVectorProjection):
     normal: Data
     offset: Number = 0.0
 
-    def __check_init__(self) -> None:
-        check_nonzero(self, "normal")
-
-    def _check_tree(self, tree: PyTree) -> None:
-        check_fits(self, "normal", tree)
+    _given: ClassVar[str] = "normal"
 
     def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         a, squared, factor = scaled(as_vector(self.normal, x))
         return x - (jnp.sum(a * x) - self.offset * factor) / squared * a
 
 
-class Halfspace(AbstractVectorProjection):
+class Halfspace(AbstractOneVector):
     r"""The half-space $a^T x \le b$: $P(x) = x - \frac{\max(a^T x - b, 0)}{a^T a}\, a$.
 
     A vector in the half-space comes back unchanged, bit for bit, with the identity for a
@@ -70,11 +80,7 @@ class Halfspace(AbstractVectorProjection):
     normal: Data
     offset: Number = 0.0
 
-    def __check_init__(self) -> None:
-        check_nonzero(self, "normal")
-
-    def _check_tree(self, tree: PyTree) -> None:
-        check_fits(self, "normal", tree)
+    _given: ClassVar[str] = "normal"
 
     def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         a, squared, factor = scaled(as_vector(self.normal, x))

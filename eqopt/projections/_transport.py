@@ -1,6 +1,6 @@
 """Matrices with given sums of their rows and columns."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._core.hyperparam import Data, concrete
+from .._core.data import Data, concrete
 from .._core.leaves import gathered, sharded_like
 from .._core.norms import power_below
 from ._matrices import AbstractMatrixProjection
@@ -46,6 +46,8 @@ class TransportPolytope(AbstractMatrixProjection):
     tol: int | float | None = eqx.field(default=None, static=True, kw_only=True)
     max_steps: int = eqx.field(default=200, static=True, kw_only=True)
 
+    _real_only: ClassVar[bool] = True
+
     def __check_init__(self) -> None:
         check_search(self)
         for name in ("row_sums", "col_sums"):
@@ -74,10 +76,6 @@ class TransportPolytope(AbstractMatrixProjection):
 
     def _check_matrix(self, path: str, leaf: Any) -> None:
         m, n = leaf.shape[-2:]
-        if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
-            raise TypeError(
-                f"`TransportPolytope` must be given real arrays; got a complex one at `{path}`."
-            )
         for name, size in (("row_sums", m), ("col_sums", n)):
             data = getattr(self, name)
             if data.ndim and data.size != size:

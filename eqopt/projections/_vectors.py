@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from .._core.leafwise import jointly, leafwise
-from .._core.leaves import check_real, gathered, paths_and_leaves, sharded_like
+from .._core.leaves import gathered, paths_and_leaves, sharded_like
 from .._core.projection import AbstractProjection
 from .._core.types import Leaf
 
@@ -35,7 +35,7 @@ class AbstractPartsProjection(AbstractProjection):
     per_leaf: bool = eqx.field(default=False, static=True, kw_only=True)
     axis: int | tuple[int, ...] | None = eqx.field(default=None, static=True, kw_only=True)
 
-    _complex: ClassVar[bool] = False  # whether complex leaves are allowed
+    _real_only: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         label = f"`{type(self).__name__}(axis=...)`"
@@ -52,8 +52,6 @@ class AbstractPartsProjection(AbstractProjection):
         one real dtype of at least float32; in parts of the same shapes."""
 
     def _project(self, tree: PyTree) -> PyTree:
-        if not self._complex:
-            check_real(type(self).__name__, tree)
         for path, leaf in paths_and_leaves(tree):
             self._check_axes(path, leaf)
         self._check_tree(tree)

@@ -7,13 +7,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._core.data import known
 from .._core.hyperparam import Number, Portion, PositiveNumber, Steps, WarmupSteps
 from .._core.schedule import (
     AbstractSchedule,
     check_warmup,
     half_cosine,
     joined,
-    known,
     line,
     through,
     total,

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Real
 
+from .._core.data import known
 from .._core.hyperparam import Number, PositiveNumber, Steps
-from .._core.schedule import AbstractSchedule, alike, known
+from .._core.schedule import AbstractSchedule, alike
 
 
 class ExponentialDecay(AbstractSchedule):

@@ -6,6 +6,7 @@ import equinox as eqx
 from jaxtyping import Array
 
 from .._core.arithmetic import safe_sqrt
+from .._core.data import known
 from .._core.hyperparam import Number, PositiveNumber, Steps, WarmupSteps
 from .._core.schedule import (
     AbstractSchedule,
@@ -14,7 +15,6 @@ from .._core.schedule import (
     half_cosine,
     interpolate,
     joined,
-    known,
     line,
 )
 from ._basic import Constant
