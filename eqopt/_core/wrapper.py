@@ -1,0 +1,97 @@
+"""Wrappers: transformations that hold another one, in the field `inner`."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Annotated, Any, TypeAlias
+
+from equinox import AbstractVar
+from jaxtyping import Array, Bool
+
+from .chain import as_transform
+from .component import AbstractConverter
+from .gate import gate
+from .leaves import zeros_like
+from .transform import AbstractTransform, Member, replace_fields
+from .types import Count, Params, Updates
+
+
+class _AsInner(AbstractConverter):
+    def convert(self, label: str, value: Any) -> AbstractTransform:
+        try:
+            return as_transform(value)
+        except TypeError as error:
+            reason = str(error).removeprefix("A member of a chain must be ")
+            raise TypeError(f"{label} must be {reason}") from None
+
+
+Inner: TypeAlias = Annotated[Any, _AsInner()]
+"""The transformation inside a wrapper; projections and optax's transformations are taken too."""
+
+
+class AbstractWrapper(AbstractTransform):
+    """A transformation that holds another one and shares its count: `inner` is called at each
+    update, through its hooks. The state has a field `inner_state`.
+
+    - `inner`: the transformation.
+    """
+
+    inner: AbstractVar[Any]
+
+    def _members(self, state: Any, count: Any) -> Iterator[Member]:
+        yield Member(None, self.inner, None if state is None else state.inner_state, count)
+
+
+class AbstractOwnClock(AbstractTransform):
+    """A wrapper that may skip or repeat its inner transformation, which so has a count of its own:
+    `inner` is called through its public methods. The field `inner_state` of the state is a
+    `State`.
+
+    - `inner`: the transformation.
+    """
+
+    inner: AbstractVar[Any]
+
+    def _members(self, state: Any, count: Any) -> Iterator[Member]:
+        inner = None if state is None else state.inner_state
+        yield Member(None, self.inner, inner and inner.inner, inner and inner.count)
+
+
+class AbstractGated(AbstractOwnClock):
+    """A wrapper whose inner transformation acts at some updates only.
+
+    At the others the update is zero, `step` returns the parameters as they are, and the inner
+    state stays bit-equal: its count, and with it schedules and bias corrections, stands still.
+
+    - `inner`: the transformation.
+    """
+
+    @abstractmethod
+    def _decide(
+        self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
+    ) -> tuple[Bool[Array, ""], dict[str, Any]]:
+        """Whether the inner transformation acts, and the new fields of the state but for
+        `inner_state`."""
+
+    def _update(
+        self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
+    ) -> tuple[Updates, Any]:
+        acts, new = self._decide(updates, state, params, count, **extras)
+
+        def act(carry: Any) -> Any:
+            _, inner_state = carry
+            return self.inner(updates, inner_state, params, **extras)
+
+        result, inner_state = gate(acts, act, (zeros_like(updates), state.inner_state))
+        return result, replace_fields(state, {**new, "inner_state": inner_state})
+
+    def _step(
+        self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
+    ) -> tuple[Params, Any]:
+        acts, new = self._decide(updates, state, params, count, **extras)
+
+        def act(carry: Any) -> Any:
+            params, inner_state = carry
+            return self.inner.step(updates, inner_state, params, **extras)
+
+        params, inner_state = gate(acts, act, (params, state.inner_state))
+        return params, replace_fields(state, {**new, "inner_state": inner_state})

@@ -1,0 +1,1 @@
+"""Transformations that hold another one and decide when or where it acts."""
