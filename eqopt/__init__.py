@@ -126,6 +126,20 @@ from ._transforms.signs import (
     ScaleByRProp as ScaleByRProp,
     ScaleByRPropState as ScaleByRPropState,
 )
+from ._wrappers.multi_steps import (
+    MultiSteps as MultiSteps,
+    MultiStepsState as MultiStepsState,
+)
+from ._wrappers.skipping import (
+    ApplyIfFinite as ApplyIfFinite,
+    ApplyIfFiniteState as ApplyIfFiniteState,
+    SkipIf as SkipIf,
+    SkipLargeUpdates as SkipLargeUpdates,
+    SkipLossSpikes as SkipLossSpikes,
+    SkipLossSpikesState as SkipLossSpikesState,
+    SkipNotFinite as SkipNotFinite,
+    SkipState as SkipState,
+)
 from .projections._bounds import KeepParamsNonNegative as KeepParamsNonNegative
 
 __version__ = _version("eqopt")

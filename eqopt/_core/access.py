@@ -15,7 +15,6 @@ from .hyperparam import is_whole, own_numbers, own_rows
 from .leafwise import check_same_paths
 from .leaves import paths_and_leaves, plain
 from .optimizer import AbstractOptimizer
-from .schedule import AbstractSchedule
 from .transform import AbstractTransform, Member, State, at_count, replace_fields
 from .types import OptState
 
@@ -108,8 +107,9 @@ def _listed(prefix: str, members: list[Member]) -> Iterator[tuple[str, Any]]:
             inside = []  # its fields are all there is
         path = f"{prefix}{name}."
         for field, value in numbers.items():
-            is_schedule = isinstance(value, AbstractSchedule)
-            yield path + field, value(member.count) if is_schedule else value
+            other = field in member.transform._other_clock
+            clock = member.transform._clock(member.state) if other else member.count
+            yield path + field, at_count(value, clock)
         for field, rows in own_rows(member.transform).items():
             for index, value in paths_and_leaves(at_count(rows, member.count)):
                 yield f"{path}{field}{index}", value

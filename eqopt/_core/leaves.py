@@ -66,6 +66,18 @@ def _zeros(x: Any, dtype: DTypeLike | None) -> Any:
     return jnp.zeros_like(x, dtype=dtype)
 
 
+def sums_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
+    """New zeros for sums or means of leaves: in `dtype`, else in the leaf's dtype but at least
+    float32 (a complex leaf stays complex)."""
+
+    def zeros(x: Any) -> Any:
+        return _zeros(
+            x, None if jnp.issubdtype(x.dtype, jnp.complexfloating) else real_dtype(x.dtype)
+        )
+
+    return zeros_like(tree, dtype) if dtype is not None else jax.tree.map(zeros, tree)
+
+
 def accumulator_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
     """New real zeros for sums of magnitudes: in `dtype`, else in the leaf's real dtype but at
     least float32, because a long running mean never decays in 8 bits of mantissa."""

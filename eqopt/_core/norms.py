@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import add
+from operator import add, and_
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, DTypeLike, Float, Inexact, PyTree
+from jaxtyping import Array, Bool, DTypeLike, Float, Inexact, PyTree
 
 from .arithmetic import abs_sq, safe_sqrt
 from .leaves import widen
@@ -32,6 +32,19 @@ def leaf_rms(x: Inexact[Array, "..."]) -> Float[Array, ""]:
 def scalars_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
     """A zero for each leaf, made from its norm: real, in at least float32, or in `dtype`."""
     return jax.tree.map(lambda x: jnp.zeros_like(squared_norm(x), dtype=dtype), tree)
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Whether no element of any leaf is NaN or infinite."""
+    return reduce(
+        and_, (jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)), jnp.asarray(True)
+    )
+
+
+def zero_of(tree: PyTree, dtype: DTypeLike | None = None) -> Array:
+    """A scalar zero made from all leaves, so that it varies over devices as they do: in at least
+    float32, or in `dtype`."""
+    return jnp.zeros_like(global_squared_norm(tree), dtype=dtype)
 
 
 def norm_along(x: Inexact[Array, "..."], axes: tuple[int, ...]) -> Float[Array, "..."]:

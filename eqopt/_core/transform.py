@@ -72,6 +72,7 @@ class AbstractTransform(Component):
     _needs: ClassVar[frozenset[str]] = frozenset()  # keywords without which no update is possible
     _takes: ClassVar[frozenset[str] | None] = frozenset()  # further keywords; None is any
     _real_only: ClassVar[bool] = False  # whether the algorithm has no complex form
+    _other_clock: ClassVar[frozenset[str]] = frozenset()  # fields that go by `_clock`
     _name: ClassVar[str | None] = None  # optax's name, where it is not the class's in snake_case
 
     # ---- hooks: what a concrete class fills in
@@ -103,6 +104,10 @@ class AbstractTransform(Component):
     def _members(self, state: Any, count: Any) -> Iterator[Member]:
         """The transformations inside this one. `state` and `count` may be `None`."""
         yield from ()
+
+    def _clock(self, state: Any) -> Any:
+        """The count at which schedules in the fields of `_other_clock` are evaluated."""
+        raise NotImplementedError
 
     def _flat(self, state: Any) -> Iterator[tuple["AbstractTransform", Any]]:
         """The members that are called one after the other, each with its state."""
@@ -193,12 +198,13 @@ class AbstractTransform(Component):
     # ---- how hooks are reached
 
     def _at(self, count: Count) -> "AbstractTransform":
-        """This transformation at a count: each schedule among its fields is now its value."""
+        """This transformation at a count: each schedule among its fields is now its value, but for
+        those that go by another clock."""
         check_scalars(self)
         values = {
             name: value(count)
             for name, value in own_numbers(self).items()
-            if isinstance(value, AbstractSchedule)
+            if isinstance(value, AbstractSchedule) and name not in self._other_clock
         }
         values |= {name: at_count(rows, count) for name, rows in own_rows(self).items()}
         return replace_fields(self, values) if values else self

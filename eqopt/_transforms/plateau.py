@@ -10,7 +10,7 @@ from .._core.arithmetic import increment
 from .._core.elementwise import AbstractElementwise
 from .._core.hyperparam import AtLeastOne, NonNegative, Numeric, Range, Schedule, UnitInterval
 from .._core.leafwise import Stage
-from .._core.norms import global_squared_norm
+from .._core.norms import zero_of
 from .._core.types import Count, Leaf, Params, Updates
 
 _LARGEST = 2**30  # a whole float32 that fits into int32
@@ -72,7 +72,7 @@ class ReduceOnPlateau(AbstractElementwise):
     _needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def _init(self, params: Params) -> ReduceOnPlateauState:
-        zero = jnp.zeros_like(global_squared_norm(params))  # made from them: it varies as they do
+        zero = zero_of(params)
         return ReduceOnPlateauState(
             scale=zero + 1,
             best_value=zero + jnp.inf,

@@ -11,6 +11,7 @@ from .optimizers import OPTIMIZERS
 from .primitives import PRIMITIVES
 from .projections import FREE_PROJECTIONS, PROJECTIONS
 from .schedules import SCHEDULES
+from .wrappers import WRAPPERS
 
 __all__ = [
     "FREE_PROJECTIONS",
@@ -23,7 +24,7 @@ __all__ = [
     "Transform",
 ]
 
-TRANSFORMS: dict[str, Transform] = PRIMITIVES | OPTIMIZERS
+TRANSFORMS: dict[str, Transform] = PRIMITIVES | WRAPPERS | OPTIMIZERS
 
 # Reported cases are about optimizers: these stand for all transforms, which the contracts run.
 REPORTED = {
