@@ -1,5 +1,6 @@
 """Schedules that are refused, each with an error that says why."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from eqopt.schedules import (
     PiecewiseConstant,
     PiecewiseInterpolate,
     Polynomial,
+    Product,
+    Sum,
     WarmupConstant,
     WarmupCosineDecay,
     WarmupExponentialDecay,
@@ -189,3 +192,17 @@ def test_unknown_words():
         PiecewiseInterpolate([1.0, 2.0], [1], "cubic")
     with pytest.raises((TypeError, ValueError), match="'square'"):
         WSD(0.0, 1.0, 3, 9, 4, shape="square")
+
+
+@pytest.mark.parametrize("kind", [Sum, Product])
+def test_terms(kind):
+    """Schedules and numbers, at least one of them a schedule."""
+    line = Linear(0.0, 1.0, 2)
+    with pytest.raises(ValueError, match=rf"{kind.__name__}\(...\)` must be given at least one"):
+        kind(1.0, 2.0)
+    with pytest.raises(TypeError, match=rf"{kind.__name__}\(...\)` must be a number.*got 'a'"):
+        kind(line, "a")
+    edited = eqx.tree_at(
+        lambda s: s.terms if kind is Sum else s.factors, kind(line, 3.0), (2.0, 3.0)
+    )
+    assert edited(0) == (5 if kind is Sum else 6) and edited.steps == 0

@@ -266,3 +266,31 @@ def test_sweep_of_warm_ups():
         alone = WarmupCosineDecay(0.0, float(peaks[i]), warmups[i], steps[i], 0.5)
         np.testing.assert_allclose(found[i], alone(jnp.arange(7)), rtol=1e-6)
     np.testing.assert_allclose(found[2], [0, 1, 2, 3, 0.5, 0.5, 0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("build", "wanted"),
+    [
+        (lambda n: PiecewiseConstant([1.0, 2.0], [n]), 1.0),
+        (lambda n: Linear(0.0, 1.0, n) >> Constant(5.0), INT32_MAX / 10**10),
+        (lambda n: ExponentialDecay(1.0, n, 0.5, staircase=True), 1.0),
+        (lambda n: LinearOneCycle(n, 1.0), 0.04 + 0.96 * INT32_MAX / (0.3 * 10**10)),
+    ],
+    ids=["PiecewiseConstant", "phases", "staircase", "LinearOneCycle"],
+)
+def test_counts_never_reach_a_length_beyond_int32(build, wanted):
+    """At the largest count a phase of ten thousand million steps has not ended; as an array it is
+    as long as it is as a number."""
+    for schedule in (build(10**10), eqopt.dynamic(build(10**10))):
+        np.testing.assert_allclose(schedule(jnp.int32(INT32_MAX)), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint8, jnp.int16, jnp.uint32])
+def test_narrow_and_unsigned_counts(dtype):
+    """Lengths that a count's dtype cannot hold are as long as they are."""
+    count = jnp.asarray(100, dtype)
+    for steps in (1000, jnp.asarray(1000)):
+        np.testing.assert_allclose((Linear(0.0, 1.0, steps) >> Constant(5.0))(count), 0.1)
+        np.testing.assert_array_equal(PiecewiseConstant([1.0, 2.0], [steps])(count), 1)
+    largest = jnp.asarray(jnp.iinfo(jnp.uint32).max, jnp.uint32)
+    assert (Linear(0.0, 1.0, 1000) >> Constant(5.0))(largest) == 5

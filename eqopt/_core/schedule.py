@@ -6,12 +6,9 @@
 
 import html
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import jax
 import jax.numpy as jnp
 import wadler_lindig as wl
 from equinox import AbstractVar
@@ -21,6 +18,7 @@ from .component import infix
 from .curve import curve
 from .data import known
 from .hyperparam import Range, Schedule, check_scalars, is_function
+from .phases import at_least_int32, joined, total
 
 
 class AbstractSchedule(Schedule):
@@ -42,6 +40,8 @@ class AbstractSchedule(Schedule):
         """The value at a count, or at each of an array of counts, in the default float dtype."""
         check_scalars(self)
         count = jnp.asarray(count)
+        if jnp.issubdtype(count.dtype, jnp.integer):
+            count = at_least_int32(count)
         value = jnp.asarray(self._value(jnp.maximum(count, 0)), jnp.result_type(float))
         return jnp.broadcast_to(value, count.shape)
 
@@ -59,51 +59,25 @@ class AbstractSchedule(Schedule):
         return _refuse_function(other)
 
     def __add__(self, other: Any) -> "Sum":
-        return Sum(self, _term("+", other))
+        return Sum(self, _operand("+", other))
 
     def __radd__(self, other: Any) -> "Sum":
-        return Sum(_term("+", other), self)
+        return Sum(_operand("+", other), self)
 
     def __mul__(self, other: Any) -> "Product":
-        return Product(self, _term("*", other))
+        return Product(self, _operand("*", other))
 
     def __rmul__(self, other: Any) -> "Product":
-        return Product(_term("*", other), self)
+        return Product(_operand("*", other), self)
 
     def __neg__(self) -> "Product":
         return Product(-1.0, self)
 
     def __sub__(self, other: Any) -> "Sum":
-        return Sum(self, -_term("-", other))
+        return Sum(self, -_operand("-", other))
 
     def __rsub__(self, other: Any) -> "Sum":
-        return Sum(_term("-", other), -self)
-
-
-def fraction(count: Real[Array, "*counts"], steps: Any) -> Float[Array, "*counts"]:
-    """`count / steps` in [0, 1]; 1 where `steps` is a traced 0."""
-    steps = jnp.asarray(steps, jnp.result_type(float))
-    done = jnp.clip(count.astype(steps.dtype) / jnp.where(steps > 0, steps, 1), 0, 1)
-    return jnp.where(steps > 0, done, 1.0)
-
-
-def interpolate(start: Any, end: Any, weight: Float[Array, "*counts"]) -> Array:
-    """From `start` at weight 0 to `end` at weight 1, exact at both and never beyond them."""
-    start = jnp.asarray(start, jnp.result_type(float))
-    end = jnp.asarray(end, jnp.result_type(float))
-    value = start * (1 - weight) + end * weight
-    inside = jnp.clip(value, jnp.minimum(start, end), jnp.maximum(start, end))
-    return value + jax.lax.stop_gradient(inside - value)
-
-
-def line(x: Float[Array, "*counts"]) -> Float[Array, "*counts"]:
-    """From 0 at 0 to 1 at 1 in a straight line."""
-    return x
-
-
-def half_cosine(x: Float[Array, "*counts"]) -> Float[Array, "*counts"]:
-    """From 0 at 0 to 1 at 1 along half a cosine, flat at both ends."""
-    return jnp.square(jnp.sin(jnp.pi / 2 * x))
+        return Sum(_operand("-", other), -self)
 
 
 def check_warmup(schedule: AbstractSchedule, warmup_steps: Any, steps: Any, name: str) -> None:
@@ -129,24 +103,19 @@ def _refuse_function(other: Any) -> Any:
     return NotImplemented
 
 
-def _term(operator: str, other: Any) -> Any:
-    if isinstance(other, AbstractSchedule):
-        return other
-    return Range().convert(f"The operand of `{operator}` with a schedule", other)
+def _operand(operator: str, other: Any) -> Any:
+    return _term(f"The operand of `{operator}` with a schedule", other)
 
 
-def total(lengths: Sequence[Any]) -> Any:
-    """The sum of lengths: a number if all are, else an array; whole ones saturate."""
-    if all(isinstance(steps, int | float) for steps in lengths):
-        return sum(lengths)
-    if any(jnp.issubdtype(jnp.result_type(steps), jnp.floating) for steps in lengths):
-        return sum(jnp.asarray(steps, float) for steps in lengths)
-    largest = jnp.iinfo(jnp.int32).max
-    whole = jnp.zeros((), jnp.int32)
-    for steps in lengths:
-        steps = jnp.asarray(steps, jnp.int32)
-        whole = jnp.where(steps > largest - whole, largest, whole + steps)
-    return whole
+def _term(label: str, given: Any) -> Any:
+    return given if isinstance(given, AbstractSchedule) else Range().convert(label, given)
+
+
+def _check_terms(schedule: AbstractSchedule, terms: tuple[Any, ...]) -> None:
+    if not any(isinstance(term, AbstractSchedule) for term in terms):
+        raise ValueError(
+            f"`{type(schedule).__name__}(...)` must be given at least one schedule; got {terms}."
+        )
 
 
 def _evaluate(term: Any, count: Array) -> Array:
@@ -156,6 +125,8 @@ def _evaluate(term: Any, count: Array) -> Array:
 def _longest(terms: Sequence[Any]) -> Any:
     """The steps after which all terms stand still; numbers always do."""
     lengths = [term.steps for term in terms if isinstance(term, AbstractSchedule)]
+    if not lengths:  # where an edit left only numbers
+        return 0
     if any(steps is None for steps in lengths):
         return None
     longest = lengths[0]
@@ -170,6 +141,8 @@ class Sum(AbstractSchedule):
 
     - `terms`: schedules or numbers.
 
+    **Raises** `TypeError` if a term is something else, `ValueError` if none is a schedule.
+
     >>> from eqopt import schedules
     >>> schedule = schedules.Linear(0.0, 1.0, steps=2) + schedules.Linear(1.0, 0.0, steps=4)
     >>> [float(schedule(t)) for t in (0, 1, 2, 3, 4, 5)]
@@ -179,7 +152,10 @@ class Sum(AbstractSchedule):
     terms: tuple[Any, ...]
 
     def __init__(self, *terms: Any):
-        self.terms = terms
+        self.terms = tuple(_term("`Sum(...)`", term) for term in terms)
+
+    def __check_init__(self) -> None:
+        _check_terms(self, self.terms)
 
     @property
     def steps(self) -> Any:
@@ -195,6 +171,8 @@ class Product(AbstractSchedule):
 
     - `factors`: schedules or numbers.
 
+    **Raises** `TypeError` if a factor is something else, `ValueError` if none is a schedule.
+
     >>> from eqopt import schedules
     >>> schedule = 2.0 * schedules.Linear(0.0, 1.0, steps=2)
     >>> [float(schedule(t)) for t in (0, 1, 2, 3)]
@@ -204,7 +182,10 @@ class Product(AbstractSchedule):
     factors: tuple[Any, ...]
 
     def __init__(self, *factors: Any):
-        self.factors = factors
+        self.factors = tuple(_term("`Product(...)`", factor) for factor in factors)
+
+    def __check_init__(self) -> None:
+        _check_terms(self, self.factors)
 
     @property
     def steps(self) -> Any:
@@ -264,55 +245,3 @@ class Sequential(AbstractSchedule):
 
     def __pdoc__(self, **kwargs: Any) -> wl.AbstractDoc:
         return infix(">>", self.phases, **kwargs)
-
-
-def joined(
-    schedules: Sequence[Callable[[Array], Array]], lengths: Sequence[Any], count: Array
-) -> Array:
-    """The value of the schedule that is active at `count`, each for its length, the last for ever.
-
-    Each begins at its own zero; one of length 0 is skipped. One that is not active is evaluated at
-    the nearest end of its own span, so that it never sees a count outside it. No lengths are
-    summed, so none overflows.
-
-    - `schedules`: schedules, or functions of the count.
-    - `lengths`: those of all schedules but the last.
-    """
-    value, reached = jnp.zeros(()), jnp.asarray(True)
-    for i, schedule in enumerate(schedules):
-        if i == len(lengths):
-            return jnp.where(reached, schedule(count), value)
-        count, length = alike(count, lengths[i])
-        value = jnp.where(reached, schedule(jnp.minimum(count, length)), value)
-        reached = reached & (count >= length)
-        count = jnp.maximum(count - length, 0)
-    return value
-
-
-def through(
-    values: Sequence[Any], lengths: Sequence[Any], count: Array, ease: Callable[[Array], Array]
-) -> Array:
-    """From each value to the next in its length, then the last for ever.
-
-    - `ease`: how far it is between two values, 0 to 1, from the fraction of the length.
-    """
-    legs = [
-        partial(_leg, start, end, length, ease)
-        for (start, end), length in zip(pairwise(values), lengths, strict=True)
-    ]
-    return joined(legs, lengths[:-1], count)
-
-
-def _leg(start: Any, end: Any, length: Any, ease: Callable[[Array], Array], count: Array) -> Array:
-    return interpolate(start, end, ease(fraction(count, length)))
-
-
-def alike(count: Array, length: Any) -> tuple[Array, Array]:
-    """A count and a length in one dtype: integers as long as both are whole."""
-    whole = jnp.issubdtype(count.dtype, jnp.integer)
-    if whole and isinstance(length, int | float) and length == int(length):
-        length = jnp.asarray(min(int(length), jnp.iinfo(count.dtype).max), count.dtype)
-    length = jnp.asarray(length)
-    if jnp.issubdtype(length.dtype, jnp.floating):
-        return count.astype(length.dtype), length
-    return count, length.astype(count.dtype)

@@ -9,7 +9,8 @@ from jaxtyping import Array
 
 from .._core.arithmetic import safe_power
 from .._core.hyperparam import Number, PositiveNumber, Steps
-from .._core.schedule import AbstractSchedule, fraction, interpolate
+from .._core.phases import fraction, interpolate
+from .._core.schedule import AbstractSchedule
 
 
 class Constant(AbstractSchedule):

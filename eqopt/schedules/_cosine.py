@@ -4,7 +4,8 @@ from jaxtyping import Array
 
 from .._core.arithmetic import safe_power
 from .._core.hyperparam import Number, PositiveNumber, Steps
-from .._core.schedule import AbstractSchedule, fraction, half_cosine, interpolate
+from .._core.phases import fraction, half_cosine, interpolate
+from .._core.schedule import AbstractSchedule
 
 
 class CosineDecay(AbstractSchedule):

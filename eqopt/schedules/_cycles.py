@@ -9,15 +9,8 @@ from jaxtyping import Array
 
 from .._core.data import known
 from .._core.hyperparam import Number, Portion, PositiveNumber, Steps, WarmupSteps
-from .._core.schedule import (
-    AbstractSchedule,
-    check_warmup,
-    half_cosine,
-    joined,
-    line,
-    through,
-    total,
-)
+from .._core.phases import half_cosine, joined, line, through, total
+from .._core.schedule import AbstractSchedule, check_warmup
 from ._warmup import WarmupCosineDecay
 
 

@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, Real
 
 from .._core.data import known
 from .._core.hyperparam import Number, PositiveNumber, Steps
-from .._core.schedule import AbstractSchedule, alike
+from .._core.phases import alike
+from .._core.schedule import AbstractSchedule
 
 
 class ExponentialDecay(AbstractSchedule):

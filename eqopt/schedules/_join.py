@@ -7,7 +7,8 @@ from typing import Any
 from jaxtyping import Array
 
 from .._core.hyperparam import Boundaries, is_function
-from .._core.schedule import AbstractSchedule, joined, total
+from .._core.phases import joined, total
+from .._core.schedule import AbstractSchedule
 
 
 class Join(AbstractSchedule):

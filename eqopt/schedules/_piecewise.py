@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._core.hyperparam import Boundaries, Numbers, Steps
-from .._core.schedule import AbstractSchedule, alike, half_cosine, line, through
+from .._core.phases import alike, half_cosine, line, through
+from .._core.schedule import AbstractSchedule
 
 _EASES = {"linear": line, "cosine": half_cosine}
 

@@ -8,15 +8,8 @@ from jaxtyping import Array
 from .._core.arithmetic import safe_sqrt
 from .._core.data import known
 from .._core.hyperparam import Number, PositiveNumber, Steps, WarmupSteps
-from .._core.schedule import (
-    AbstractSchedule,
-    check_warmup,
-    fraction,
-    half_cosine,
-    interpolate,
-    joined,
-    line,
-)
+from .._core.phases import fraction, half_cosine, interpolate, joined, line
+from .._core.schedule import AbstractSchedule, check_warmup
 from ._basic import Constant
 from ._cosine import CosineDecay
 from ._decay import ExponentialDecay
