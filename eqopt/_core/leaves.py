@@ -92,6 +92,17 @@ def widen(x: Array, real: np.dtype | None = None) -> Array:
     return x.astype(real)
 
 
+def widened(tree: PyTree) -> PyTree:
+    """The leaves in the dtypes in which they are computed."""
+
+    def wide(x: Any) -> Any:
+        if is_abstract(x):
+            return jax.eval_shape(widen, x)
+        return widen(x)
+
+    return jax.tree.map(wide, tree)
+
+
 def gathered(x: Array) -> Array:
     """The array on each device, where its type says that it is sharded."""
     return jax.reshard(x, PartitionSpec(*[None] * x.ndim)) if _is_sharded(x) else x

@@ -2,11 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from equinox import AbstractVar
 from jaxtyping import Array, Bool
 
+from .apply import apply_updates
 from .chain import as_transform
 from .component import AbstractConverter
 from .gate import gate
@@ -65,6 +66,8 @@ class AbstractGated(AbstractOwnClock):
     - `inner`: the transformation.
     """
 
+    _passes: ClassVar[bool] = False  # whether updates go through where the inner does not act
+
     @abstractmethod
     def _decide(
         self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
@@ -81,7 +84,8 @@ class AbstractGated(AbstractOwnClock):
             _, inner_state = carry
             return self.inner(updates, inner_state, params, **extras)
 
-        result, inner_state = gate(acts, act, (zeros_like(updates), state.inner_state))
+        idle = updates if self._passes else zeros_like(updates)
+        result, inner_state = gate(acts, act, (idle, state.inner_state))
         return result, replace_fields(state, {**new, "inner_state": inner_state})
 
     def _step(
@@ -93,5 +97,8 @@ class AbstractGated(AbstractOwnClock):
             params, inner_state = carry
             return self.inner.step(updates, inner_state, params, **extras)
 
+        if self._passes:
+            # A gate of its own: parameters computed before the other would be copied into it.
+            params = gate(~acts, lambda params: apply_updates(params, updates), params)
         params, inner_state = gate(acts, act, (params, state.inner_state))
         return params, replace_fields(state, {**new, "inner_state": inner_state})
