@@ -79,9 +79,7 @@ def check_state_type(transform: "AbstractTransform", state: Any, wanted: type) -
         )
 
 
-def match_params(
-    name: str, updates: PyTree, params: PyTree, what: str = "`updates`"
-) -> PyTree:
+def match_params(name: str, updates: PyTree, params: PyTree, what: str = "`updates`") -> PyTree:
     """The parameters that have an update, in the structure of `params`.
 
     - `what`: what errors call the updates.

@@ -67,14 +67,15 @@ class EMAParamsState(eqx.Module):
 class EMAParams(AbstractAverage):
     r"""Keeps a running mean of the parameters beside the inner optimizer, to evaluate with:
     $\bar\theta \leftarrow b\, \bar\theta + (1 - b)\, \theta$ after each update, for the new
-    parameters $\theta$ (Polyak and Juditsky 1992; as a running mean, Izmailov et al. 2018 discuss
-    it beside the uniform one).
+    parameters $\theta$ (Kingma and Ba 2015, section 7.2).
 
-    The mean begins as the parameters, so it needs no correction of a bias; after $t$ updates they
-    have the weight $b^t$ in it. A schedule that begins at 0, such as
-    $\min(b, (1 + t) / (10 + t))$ minus its first value, lets go of them sooner. The mean of
-    parameters that don't change stays exact. The updates of `inner` are untouched; one that it
-    skips counts too, unless the wrapper that skips stands outside.
+    The mean begins as the parameters, where Kingma and Ba begin at 0 and correct the bias: after
+    $t$ updates the first parameters have the weight $b^t$ in it. A schedule that grows, such as
+    $\min(b, (1 + t) / (10 + t))$, lets go of them sooner. The mean of parameters that don't change
+    stays exact.
+
+    The updates of `inner` are untouched. An update that a wrapper inside skips is averaged too;
+    one that a wrapper outside skips is not.
 
     - `inner`: the optimizer.
     - `decay`: $b$, in [0, 1).
@@ -104,7 +105,7 @@ class PolyakAverageState(eqx.Module):
 
 class PolyakAverage(AbstractAverage):
     r"""Keeps the mean of the parameters after each update, all of one weight, beside the inner
-    optimizer, to evaluate with (Polyak and Juditsky 1992, equation 4; Ruppert 1988).
+    optimizer, to evaluate with (Polyak and Juditsky 1992).
 
     After update $t > t_0$ it is
     $\bar\theta_t = \frac{1}{t - t_0} \sum_{i = t_0 + 1}^{t} \theta_i$, until then the parameters

@@ -1,6 +1,5 @@
 """Transformations that act at some updates only, by the count or by what an update is given."""
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -40,10 +39,6 @@ class AbstractConditional(AbstractGated):
     @property
     def _takes(self) -> frozenset[str] | None:  # pyright: ignore[reportIncompatibleVariableOverride]  # known per instance
         return None if self.forward_extras else frozenset()
-
-    @abstractmethod
-    def _init(self, params: Params) -> Any:
-        """The state of the inner transformation, in one of a class of its own."""
 
     def _decide(
         self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
