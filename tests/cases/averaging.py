@@ -6,7 +6,7 @@ import optax
 import eqopt
 
 from .kinds import Transform
-from .primitives import waves
+from .primitives import halve, loss_like, waves
 
 
 def but_every_second_of_three(count):
@@ -27,6 +27,16 @@ def _adam_in_optax():
     return optax.adam(0.1, 0.8, 0.9, 1e-2, 1e-2)
 
 
+def _halved_trace():
+    """Adds its updates to the parameters as those that pass through are added, so that an eager
+    step which passes them through has nothing left to compile."""
+    return eqopt.Trace(0.8) >> eqopt.Stateless(halve)
+
+
+def _halved_trace_in_optax():
+    return optax.chain(optax.trace(0.8), optax.scale(0.5))
+
+
 def _in_steps(predicate):
     """The predicate under the name that optax's keyword has."""
     return lambda step, **extras: jnp.asarray(predicate(step, **extras))
@@ -37,21 +47,17 @@ AVERAGING: dict[str, Transform] = {
     "Lookahead[reset]": Transform(eqopt.Lookahead(_adam(), 2, 0.4, reset_state=True)),
     "EMAParams": Transform(eqopt.EMAParams(_adam(), 0.8), _adam_in_optax, observes=True),
     "PolyakAverage": Transform(eqopt.PolyakAverage(_adam(), 1), _adam_in_optax, observes=True),
-    "BestSoFar": Transform(eqopt.BestSoFar(_adam()), _adam_in_optax, extras=waves),
-    # The inner step adds to the parameters as where updates pass through: nothing new is compiled.
+    "BestSoFar": Transform(eqopt.BestSoFar(_adam()), _adam_in_optax, extras=loss_like),
     "ConditionallyTransform": Transform(
-        eqopt.ConditionallyTransform(
-            eqopt.EMA(0.8) >> eqopt.NormalizeByGlobalNorm(0.3), but_every_second_of_three
-        ),
+        eqopt.ConditionallyTransform(_halved_trace(), but_every_second_of_three),
         lambda: optax.conditionally_transform(
-            optax.chain(optax.ema(0.8), optax.normalize_by_update_norm(0.3)),
-            _in_steps(but_every_second_of_three),
+            _halved_trace_in_optax(), _in_steps(but_every_second_of_three)
         ),
     ),
     "ConditionallyTransform[extras]": Transform(
-        eqopt.ConditionallyTransform(eqopt.Trace(0.8), where_low, forward_extras=True),
+        eqopt.ConditionallyTransform(_halved_trace(), where_low, forward_extras=True),
         lambda: optax.conditionally_transform(
-            optax.trace(0.8), _in_steps(where_low), forward_extra_args=True
+            _halved_trace_in_optax(), _in_steps(where_low), forward_extra_args=True
         ),
         extras=waves,
     ),
