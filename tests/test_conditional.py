@@ -147,7 +147,7 @@ def test_wrong_answers(wrapper, predicate):
 def test_what_is_no_function():
     """A predicate that cannot be called is refused; a Python bool as its answer is fine."""
     for wrapper in (eqopt.ConditionallyTransform, eqopt.ConditionallyMask):
-        with pytest.raises(TypeError, match=r"\(predicate=.*\)` must be a function .* got 3"):
+        with pytest.raises(TypeError, match="predicate"):
             wrapper(eqopt.Scale(0.5), 3)
         optim, x = wrapper(eqopt.Scale(0.5), returns_true), jnp.ones(2)
         for call in (optim, jax.jit(optim)):
