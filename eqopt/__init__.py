@@ -126,6 +126,23 @@ from ._transforms.signs import (
     ScaleByRProp as ScaleByRProp,
     ScaleByRPropState as ScaleByRPropState,
 )
+from ._wrappers.averaging import (
+    BestSoFar as BestSoFar,
+    BestSoFarState as BestSoFarState,
+    EMAParams as EMAParams,
+    EMAParamsState as EMAParamsState,
+    PolyakAverage as PolyakAverage,
+    PolyakAverageState as PolyakAverageState,
+)
+from ._wrappers.conditional import (
+    ConditionallyMask as ConditionallyMask,
+    ConditionallyMaskState as ConditionallyMaskState,
+    ConditionallyTransform as ConditionallyTransform,
+    ConditionallyTransformState as ConditionallyTransformState,
+    Every as Every,
+    EveryState as EveryState,
+)
+from ._wrappers.lookahead import Lookahead as Lookahead, LookaheadState as LookaheadState
 from ._wrappers.multi_steps import (
     MultiSteps as MultiSteps,
     MultiStepsState as MultiStepsState,

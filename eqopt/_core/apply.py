@@ -28,6 +28,17 @@ def apply_updates(params: Params, updates: Updates) -> Params:
     return eqx.combine(leafwise(_add)(kept, changes), params)
 
 
+def _second(first: Leaf, second: Leaf) -> Leaf:
+    return second
+
+
+def substituted(values: Params, params: Params) -> Params:
+    """The parameters with the values that a state keeps for them, in their own dtypes; where it
+    has none, for a part of a model, as they are."""
+    kept = match_params("eval_params", values, params, "the state")
+    return eqx.combine(leafwise(_second)(kept, values), params)
+
+
 def _mix(step_size: Any, new: Leaf, old: Leaf) -> Leaf:
     return step_size * new + (1 - step_size) * old
 

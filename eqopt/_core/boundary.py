@@ -79,25 +79,28 @@ def check_state_type(transform: "AbstractTransform", state: Any, wanted: type) -
         )
 
 
-def match_params(name: str, updates: PyTree, params: PyTree) -> PyTree:
-    """The parameters that have an update, in the structure of `params`."""
+def match_params(name: str, updates: PyTree, params: PyTree, what: str = "`updates`") -> PyTree:
+    """The parameters that have an update, in the structure of `params`.
+
+    - `what`: what errors call the updates.
+    """
     new, old = jax.tree.leaves(updates), jax.tree.leaves(params)
     if jax.tree.structure(updates) != jax.tree.structure(params):
         wanted = {path for path, _ in paths_and_leaves(updates)}
         found = [path for path, _ in paths_and_leaves(params)]
         if missing := [path for path, _ in paths_and_leaves(updates) if path not in set(found)]:
             raise ValueError(
-                f"`{name}`: `updates` and `params` must have the same structure; `updates` has a "
+                f"`{name}`: {what} and `params` must have the same structure; {what} has a "
                 f"leaf at `{missing[0]}`, `params` has no parameter there."
             )
         params = select_leaves(params, [path in wanted for path in found])
-        check_same_paths(f"`{name}`: `updates`", updates, "`params`", params)
+        check_same_paths(f"`{name}`: {what}", updates, "`params`", params)
         old = jax.tree.leaves(params)
     for i, (u, p) in enumerate(zip(map(jax.typeof, new), map(jax.typeof, old), strict=True)):
         if u.shape != p.shape or (u.dtype.kind == "c") != (p.dtype.kind == "c"):
             path = paths_and_leaves(updates)[i][0]
             raise ValueError(
-                f"`{name}`: `updates` and `params` must match; at `{path}` `updates` is "
+                f"`{name}`: {what} and `params` must match; at `{path}` {what} is "
                 f"{u.str_short()}, `params` {p.str_short()}."
             )
     return params

@@ -67,15 +67,9 @@ def _zeros(x: Any, dtype: DTypeLike | None) -> Any:
 
 
 def sums_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
-    """New zeros for sums or means of leaves: in `dtype`, else in the leaf's dtype but at least
-    float32 (a complex leaf stays complex)."""
-
-    def zeros(x: Any) -> Any:
-        return _zeros(
-            x, None if jnp.issubdtype(x.dtype, jnp.complexfloating) else real_dtype(x.dtype)
-        )
-
-    return zeros_like(tree, dtype) if dtype is not None else jax.tree.map(zeros, tree)
+    """New zeros for sums of leaves: in `dtype`, else in the leaf's dtype but at least float32 (a
+    complex leaf stays complex)."""
+    return zeros_like(widened(tree)) if dtype is None else zeros_like(tree, dtype)
 
 
 def accumulator_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
@@ -102,6 +96,17 @@ def widen(x: Array, real: np.dtype | None = None) -> Array:
     if jnp.iscomplexobj(x):
         return x.astype(jnp.complex128 if real == jnp.float64 else jnp.complex64)
     return x.astype(real)
+
+
+def widened(tree: PyTree) -> PyTree:
+    """The leaves in the dtypes in which they are computed."""
+
+    def wide(x: Any) -> Any:
+        if is_abstract(x):
+            return jax.eval_shape(widen, x)
+        return widen(x)
+
+    return jax.tree.map(wide, tree)
 
 
 def gathered(x: Array) -> Array:

@@ -2,11 +2,15 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 from equinox import AbstractVar
 from jaxtyping import Array, Bool
 
+from .apply import apply_updates
 from .chain import as_transform
 from .component import AbstractConverter
 from .gate import gate
@@ -26,6 +30,25 @@ class _AsInner(AbstractConverter):
 
 Inner: TypeAlias = Annotated[Any, _AsInner()]
 """The transformation inside a wrapper; projections and optax's transformations are taken too."""
+
+
+def check_predicate(label: str, predicate: Any) -> None:
+    """Raises `TypeError` for what cannot be called."""
+    if not callable(predicate):
+        raise TypeError(f"{label} must be a function; got {predicate!r}.")
+
+
+def verdict(label: str, answer: Any) -> Bool[Array, ""]:
+    """What a predicate returned, as an array; raises `TypeError` unless it is one bool."""
+    if not jax.tree_util.all_leaves([answer]) or not eqx.is_array_like(answer):
+        raise TypeError(f"{label} must return a scalar bool; got {answer!r}.")
+    answer = jnp.asarray(answer)
+    if answer.shape != () or answer.dtype != jnp.bool_:
+        raise TypeError(
+            f"{label} must return a scalar bool; got an array of shape {answer.shape} and dtype "
+            f"{answer.dtype}."
+        )
+    return answer
 
 
 class AbstractWrapper(AbstractTransform):
@@ -65,6 +88,8 @@ class AbstractGated(AbstractOwnClock):
     - `inner`: the transformation.
     """
 
+    _passes: ClassVar[bool] = False  # whether updates go through where the inner does not act
+
     @abstractmethod
     def _decide(
         self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
@@ -81,7 +106,8 @@ class AbstractGated(AbstractOwnClock):
             _, inner_state = carry
             return self.inner(updates, inner_state, params, **extras)
 
-        result, inner_state = gate(acts, act, (zeros_like(updates), state.inner_state))
+        idle = updates if self._passes else zeros_like(updates)
+        result, inner_state = gate(acts, act, (idle, state.inner_state))
         return result, replace_fields(state, {**new, "inner_state": inner_state})
 
     def _step(
@@ -93,5 +119,8 @@ class AbstractGated(AbstractOwnClock):
             params, inner_state = carry
             return self.inner.step(updates, inner_state, params, **extras)
 
+        if self._passes:
+            # A gate of its own: parameters computed before the other would be copied into it.
+            params = gate(~acts, lambda params: apply_updates(params, updates), params)
         params, inner_state = gate(acts, act, (params, state.inner_state))
         return params, replace_fields(state, {**new, "inner_state": inner_state})

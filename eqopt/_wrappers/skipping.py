@@ -12,7 +12,7 @@ from .._core.arithmetic import increment, safe_sqrt
 from .._core.hyperparam import Decay, NonNegative, Positive
 from .._core.norms import all_finite, global_norm, zero_of
 from .._core.types import Count, OptState, Params, Updates
-from .._core.wrapper import AbstractGated, Inner
+from .._core.wrapper import AbstractGated, Inner, check_predicate, verdict
 
 
 class ApplyIfFiniteState(eqx.Module):
@@ -111,17 +111,10 @@ class SkipIf(AbstractSkip):
     predicate: Callable[..., Any] = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not callable(self.predicate):
-            raise TypeError(f"`SkipIf(predicate=...)` must be a function; got {self.predicate!r}.")
+        check_predicate("`SkipIf(predicate=...)`", self.predicate)
 
     def _skips(self, updates: Updates, params: Params, **extras: Any) -> Bool[Array, ""]:
-        skips = jnp.asarray(self.predicate(updates, params, **extras))
-        if skips.shape != () or skips.dtype != bool:
-            raise TypeError(
-                "`SkipIf(predicate=...)` must give a bool scalar; got an array of shape "
-                f"{skips.shape} and dtype {skips.dtype}."
-            )
-        return skips
+        return verdict("`SkipIf(predicate=...)`", self.predicate(updates, params, **extras))
 
 
 class SkipNotFinite(AbstractSkip):
