@@ -126,6 +126,19 @@ from ._transforms.signs import (
     ScaleByRProp as ScaleByRProp,
     ScaleByRPropState as ScaleByRPropState,
 )
+from ._wrappers.complex import (
+    SplitRealAndImaginary as SplitRealAndImaginary,
+    SplitRealAndImaginaryState as SplitRealAndImaginaryState,
+)
+from ._wrappers.flatten import Flatten as Flatten, FlattenState as FlattenState
+from ._wrappers.masked import (
+    Freeze as Freeze,
+    FreezeState as FreezeState,
+    Masked as Masked,
+    MaskedState as MaskedState,
+    SelectiveTransform as SelectiveTransform,
+)
+from ._wrappers.partition import Partition as Partition, PartitionState as PartitionState
 from .projections._bounds import KeepParamsNonNegative as KeepParamsNonNegative
 
 __version__ = _version("eqopt")

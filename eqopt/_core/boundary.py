@@ -52,7 +52,9 @@ def check_params(transform: "AbstractTransform", params: PyTree, kept: PyTree) -
         )
 
 
-def check_inside(transform: "AbstractTransform", params: PyTree, seen: PyTree | None = None) -> None:
+def check_inside(
+    transform: "AbstractTransform", params: PyTree, seen: PyTree | None = None
+) -> None:
     """A path, layer or leaf that a selector names must be there, and an algorithm that has no
     complex form must see no complex leaf: in a transformation and all inside it.
 
@@ -69,7 +71,9 @@ def check_inside(transform: "AbstractTransform", params: PyTree, seen: PyTree | 
                 raise ValueError(f"`{name}({field}=...)` {why}")
     for path, leaf in paths_and_leaves(seen) if transform._real_only else ():
         if jnp.iscomplexobj(leaf):
-            raise TypeError(f"`{name}` must be given real parameters; got {leaf.dtype} at `{path}`.")
+            raise TypeError(
+                f"`{name}` must be given real parameters; got {leaf.dtype} at `{path}`."
+            )
     for member in transform._members(None, None):
         if member.sees is None:
             check_inside(member.transform, params, seen)

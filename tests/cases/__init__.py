@@ -6,6 +6,7 @@ here tests it fully. Numbers are chosen so that each of them matters within a fe
 
 import eqopt
 
+from .choosing import CHOOSING
 from .kinds import Projection, Schedule, Transform
 from .optimizers import OPTIMIZERS
 from .primitives import PRIMITIVES
@@ -23,7 +24,7 @@ __all__ = [
     "Transform",
 ]
 
-TRANSFORMS: dict[str, Transform] = PRIMITIVES | OPTIMIZERS
+TRANSFORMS: dict[str, Transform] = PRIMITIVES | OPTIMIZERS | CHOOSING
 
 # Reported cases are about optimizers: these stand for all transforms, which the contracts run.
 REPORTED = {
