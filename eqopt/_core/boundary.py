@@ -231,7 +231,7 @@ def check_state(
             raise ValueError(
                 f"`{name}`: `state` and `updates` must match; `state` has shape "
                 f"{jnp.shape(found)} at `{paths_and_leaves(state)[i][0]}`, these `updates` need "
-                f"{right.shape}."
+                f"{right.shape}. {_where_none(updates)}".rstrip()
             )
         if jnp.iscomplexobj(found) != jnp.issubdtype(right.dtype, jnp.complexfloating):
             raise ValueError(

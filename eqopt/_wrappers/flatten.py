@@ -32,7 +32,7 @@ class _Vectors(AbstractForm):
             parts.setdefault(name, []).append(leaf)
         return {name: _joined(found) for name, found in parts.items()}
 
-    def whole(self, seen: dict[str, Array], tree: PyTree) -> PyTree:
+    def whole(self, seen: PyTree, tree: PyTree) -> PyTree:
         leaves, treedef = jax.tree.flatten(tree)
         places: dict[str, list[int]] = {}
         for i, name in enumerate(self.names):

@@ -36,6 +36,11 @@ class PartitionState(eqx.Module):
     inner_states: dict[str, Any]
 
 
+def _sorted(states: dict[str, Any]) -> PartitionState:
+    """The state, with the names in the order in which JAX gives a dict back."""
+    return PartitionState(dict(sorted(states.items())))
+
+
 class Partition(AbstractTransform):
     """Applies to each leaf the transformation of its group.
 
@@ -112,13 +117,13 @@ class Partition(AbstractTransform):
             for i in reversed(range(len(self.rules))):  # so that the first one wins
                 hits = jax.tree.leaves(self.rules[i](like))
                 places = [i if hit else old for hit, old in zip(hits, places, strict=True)]
-        for (path, _), place in zip(paths_and_leaves(like), places, strict=True):
-            if place is None:
-                raise ValueError(
-                    "`Partition(groups=...)` must have a group for each leaf; there is none for "
-                    f"`{path}`. Give a `default=...`."
-                )
-        return places
+        if None in places:
+            path, _ = paths_and_leaves(like)[places.index(None)]
+            raise ValueError(
+                "`Partition(groups=...)` must have a group for each leaf; there is none for "
+                f"`{path}`. Give a `default=...`."
+            )
+        return [place for place in places if place is not None]
 
     def _forms(self, like: PyTree) -> list[Chosen]:
         """What each group sees of trees like `like`."""
@@ -134,7 +139,7 @@ class Partition(AbstractTransform):
 
     def _init(self, params: Params) -> PartitionState:
         groups = zip(self._keys(), self._all(), self._forms(params), strict=True)
-        return PartitionState(
+        return _sorted(
             {key: transform._begin(form.see(params)) for key, (_, transform), form in groups}
         )
 
@@ -145,7 +150,7 @@ class Partition(AbstractTransform):
         for key, inside in self._insides(updates if params is None else params, state).items():
             seen, states[key] = inside.update(updates, params, count, extras)
             new = inside.form.whole(seen, new)
-        return new, PartitionState(states)
+        return new, _sorted(states)
 
     def _step(
         self, updates: Updates, state: PartitionState, params: Params, count: Count, **extras: Any
@@ -154,7 +159,7 @@ class Partition(AbstractTransform):
         for key, inside in self._insides(params, state).items():
             seen, states[key] = inside.step(updates, params, count, extras)
             new = inside.form.whole(seen, new)
-        return new, PartitionState(states)
+        return new, _sorted(states)
 
     def _eval_params(self, state: PartitionState, params: Params, count: Count) -> Params:
         for inside in self._insides(params, state).values():

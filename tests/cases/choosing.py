@@ -10,9 +10,14 @@ from .in_optax import linear_in_full_precision
 from .kinds import Transform
 
 
-def _by_ndim(*ndims):
-    """A function of a tree for optax: which leaves have one of some numbers of axes."""
-    return lambda tree: jax.tree.map(lambda x: x.ndim in ndims, tree)
+def _matrices(tree):
+    """For optax: which leaves are matrices."""
+    return jax.tree.map(lambda x: x.ndim == 2, tree)
+
+
+def _frozen(*names):
+    """For optax, which takes no function here: which leaves of `trees.params` are frozen."""
+    return {"b": "b" in names, "layers": [{"w": False}], "s": "s" in names}
 
 
 def _label(name, other):
@@ -36,15 +41,15 @@ def _clipped():
 CHOOSING: dict[str, Transform] = {
     "Masked": Transform(
         eqopt.Masked(_CLIPPED, select.Ndim(2)),
-        lambda: optax.masked(_clipped(), _by_ndim(2)),
+        lambda: optax.masked(_clipped(), _matrices),
     ),
     "Freeze": Transform(
         eqopt.Freeze(_CLIPPED, select.Ndim(0)),
-        lambda: optax.selective_transform(_clipped(), freeze_mask=_by_ndim(0)),
+        lambda: optax.selective_transform(_clipped(), freeze_mask=_frozen("s")),
     ),
     "SelectiveTransform": Transform(
         eqopt.SelectiveTransform(_ADAMW, ~select.Ndim(2)),
-        lambda: optax.selective_transform(_adamw(), freeze_mask=_by_ndim(0, 1)),
+        lambda: optax.selective_transform(_adamw(), freeze_mask=_frozen("b", "s")),
     ),
     "Partition": Transform(
         eqopt.Partition({"matrices": (select.Ndim(2), _CLIPPED)}, default=_MOMENTUM),
