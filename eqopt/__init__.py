@@ -16,6 +16,7 @@ from ._core.apply import (
     periodic_update as periodic_update,
 )
 from ._core.chain import Chain as Chain
+from ._core.extend import extend_state as extend_state
 from ._core.from_optax import FromOptax as FromOptax
 from ._core.norms import global_norm as global_norm
 from ._core.optimizer import AbstractOptimizer as AbstractOptimizer
