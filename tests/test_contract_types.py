@@ -99,7 +99,9 @@ def _wrong_states(optim, params):
     state = jax.tree.leaves(optim.init(params))
     if not any(eqx.is_inexact_array(x) and x.ndim for x in state):  # nothing like the parameters
         return
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(optim.init(params))]
+    paths = [
+        jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(optim.init(params))
+    ]
     place = PATH if any(PATH in path for path in paths) else "['float32']"  # in a joined vector
     yield "of another shape", optim.init(_change(params, jnp.ones((2, 3)))), place
     yield "of a part", optim.init({**params, "layers": []}), place

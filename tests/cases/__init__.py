@@ -31,5 +31,6 @@ REPORTED = {
     name: case
     for name, case in TRANSFORMS.items()
     if isinstance(case.optim, eqopt.AbstractOptimizer)
+    or name in CHOOSING
     or name in {"Chain", "Project", "FromOptax", "ScaleByBelief", "ScaleBySM3", "ScaleByMuon"}
 }
