@@ -16,6 +16,7 @@ from ._core.apply import (
     periodic_update as periodic_update,
 )
 from ._core.chain import Chain as Chain
+from ._core.extend import extend_state as extend_state
 from ._core.from_optax import FromOptax as FromOptax
 from ._core.norms import global_norm as global_norm
 from ._core.optimizer import AbstractOptimizer as AbstractOptimizer
@@ -134,6 +135,10 @@ from ._wrappers.averaging import (
     PolyakAverage as PolyakAverage,
     PolyakAverageState as PolyakAverageState,
 )
+from ._wrappers.complex import (
+    SplitRealAndImaginary as SplitRealAndImaginary,
+    SplitRealAndImaginaryState as SplitRealAndImaginaryState,
+)
 from ._wrappers.conditional import (
     ConditionallyMask as ConditionallyMask,
     ConditionallyMaskState as ConditionallyMaskState,
@@ -142,11 +147,20 @@ from ._wrappers.conditional import (
     Every as Every,
     EveryState as EveryState,
 )
+from ._wrappers.flatten import Flatten as Flatten, FlattenState as FlattenState
 from ._wrappers.lookahead import Lookahead as Lookahead, LookaheadState as LookaheadState
+from ._wrappers.masked import (
+    Freeze as Freeze,
+    FreezeState as FreezeState,
+    Masked as Masked,
+    MaskedState as MaskedState,
+    SelectiveTransform as SelectiveTransform,
+)
 from ._wrappers.multi_steps import (
     MultiSteps as MultiSteps,
     MultiStepsState as MultiStepsState,
 )
+from ._wrappers.partition import Partition as Partition, PartitionState as PartitionState
 from ._wrappers.skipping import (
     ApplyIfFinite as ApplyIfFinite,
     ApplyIfFiniteState as ApplyIfFiniteState,

@@ -99,12 +99,17 @@ def _wrong_states(optim, params):
     state = jax.tree.leaves(optim.init(params))
     if not any(eqx.is_inexact_array(x) and x.ndim for x in state):  # nothing like the parameters
         return
-    yield "of another shape", optim.init(_change(params, jnp.ones((2, 3)))), PATH
-    yield "of a part", optim.init({**params, "layers": []}), PATH
+    paths = [
+        jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(optim.init(params))
+    ]
+    place = PATH if any(PATH in path for path in paths) else "['float32']"  # in a joined vector
+    yield "of another shape", optim.init(_change(params, jnp.ones((2, 3)))), place
+    yield "of a part", optim.init({**params, "layers": []}), place
     if not optim._real_only:
         state = optim.init(_change(params, jnp.ones((4, 3), complex)))
         if any(map(jnp.iscomplexobj, jax.tree.leaves(state))):  # not where it keeps sizes alone
-            yield "of complex parameters", state, PATH
+            wanted = PATH if place == PATH else "['complex64']"
+            yield "of complex parameters", state, wanted
 
 
 def _found_wrong(name):

@@ -272,9 +272,9 @@ def test_describe():
     model = {"layer": nn.Linear(40, 30, key=KEY), "scale": jnp.ones(()), "table": jnp.arange(3)}
     assert describe(Matrices(), model) == "\n".join(
         [
-            "['layer'].weight  (30, 40)  yes",
-            "['layer'].bias    (30,)     no",
-            "['scale']         ()        no",
+            "['layer'].weight  (30, 40)  float32  yes",
+            "['layer'].bias    (30,)     float32  no",
+            "['scale']         ()        float32  no",
             "1 of 3 leaves, 1,200 of 1,231 parameters selected",
         ]
     )
@@ -284,7 +284,7 @@ def test_describe_of_nothing():
     """An empty tree, and a tree of bools."""
     assert describe(Matrices(), {}) == "0 of 0 leaves, 0 of 0 parameters selected"
     assert describe({"a": False}, {"a": jnp.ones(2)}) == (
-        "['a']  (2,)  no\n0 of 1 leaves, 0 of 2 parameters selected"
+        "['a']  (2,)  float32  no\n0 of 1 leaves, 0 of 2 parameters selected"
     )
 
 

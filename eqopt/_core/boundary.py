@@ -42,8 +42,7 @@ def abstractly(fn: Callable[[PyTree], Any], params: PyTree) -> Any:
 
 
 def check_params(transform: "AbstractTransform", params: PyTree, kept: PyTree) -> None:
-    """A tree with leaves but nothing to train is a mistake, and so is a complex leaf for an
-    algorithm that has no complex form."""
+    """A tree with leaves but nothing to train is a mistake."""
     if jax.tree.leaves(params) and not jax.tree.leaves(kept):
         path, leaf = paths_and_leaves(params)[0]
         raise ValueError(
@@ -51,23 +50,41 @@ def check_params(transform: "AbstractTransform", params: PyTree, kept: PyTree) -
             f"complex array; got {leaf!r} at `{path}` and no array. Python numbers are not "
             "trained: use `jnp.asarray`."
         )
-    real_only = [type(member).__name__ for member in walk(transform) if member._real_only]
-    if real_only:
-        for path, leaf in paths_and_leaves(kept):
-            if jnp.iscomplexobj(leaf):
-                raise TypeError(
-                    f"`{real_only[0]}` must be given real parameters; got {leaf.dtype} at `{path}`."
-                )
 
 
-def check_selectors(transform: "AbstractTransform", params: PyTree) -> None:
-    """A path, layer or leaf that a selector names must be there."""
-    for member in walk(transform):
-        for name, value in vars(member).items():
-            # Alone, or among `rules`; those of members are the members' own.
-            for part in jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, Component)):
-                if isinstance(part, AbstractSelector) and (why := part._unmatched(params)):
-                    raise ValueError(f"`{type(member).__name__}({name}=...)` {why}")
+def check_inside(
+    transform: "AbstractTransform", params: PyTree, seen: PyTree | None = None
+) -> None:
+    """A path, layer or leaf that a selector names must be there, and an algorithm that has no
+    complex form must see no complex leaf: in a transformation and all inside it.
+
+    - `seen`: what the transformation sees of `params`, if not all. Its selectors may name what is
+      left out: one optimizer may stand in several groups.
+    """
+    seen = params if seen is None else seen
+    name = type(transform).__name__
+    check_scalars(transform)
+    for field, value in vars(transform).items():
+        # Alone, or among `rules`; those of members are the members' own.
+        for part in jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, Component)):
+            if isinstance(part, AbstractSelector) and (why := part._unmatched(params)):
+                raise ValueError(f"`{name}({field}=...)` {why}")
+    for path, leaf in paths_and_leaves(seen) if transform._real_only else ():
+        if jnp.iscomplexobj(leaf):
+            raise TypeError(
+                f"`{name}` must be given real parameters; got {leaf.dtype} at `{path}`."
+            )
+    for member in transform._members(None, None):
+        if member.sees is None:
+            check_inside(member.transform, params, seen)
+            continue
+        below = jax.eval_shape(member.sees, seen)
+        in_another_layout = not _paths(below) <= _paths(params)
+        check_inside(member.transform, below if in_another_layout else params, below)
+
+
+def _paths(tree: PyTree) -> set[str]:
+    return {path for path, _ in paths_and_leaves(tree)}
 
 
 def check_state_type(transform: "AbstractTransform", state: Any, wanted: type) -> None:
@@ -217,7 +234,7 @@ def check_state(
             raise ValueError(
                 f"`{name}`: `state` and `updates` must match; `state` has shape "
                 f"{jnp.shape(found)} at `{paths_and_leaves(state)[i][0]}`, these `updates` need "
-                f"{right.shape}."
+                f"{right.shape}. {_where_none(updates)}".rstrip()
             )
         if jnp.iscomplexobj(found) != jnp.issubdtype(right.dtype, jnp.complexfloating):
             raise ValueError(

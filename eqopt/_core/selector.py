@@ -6,6 +6,7 @@ bools.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
 import equinox as eqx
@@ -98,8 +99,13 @@ class Bools(AbstractSelector):
     entries: tuple[tuple[str, bool], ...] = eqx.field(static=True)
 
     def _select(self, tree: PyTree) -> list[bool]:
-        exact = dict(self.entries)
-        return [self._hit(exact, path) for path, _ in paths_and_leaves(tree)]
+        found = entries_at(self.entries, tree)
+        for (path, _), chosen in zip(paths_and_leaves(tree), found, strict=True):
+            if chosen is None:
+                raise ValueError(
+                    f"The tree of bools given as `where` has no entry for the leaf `{path}`."
+                )
+        return found
 
     def _unmatched(self, tree: PyTree) -> str | None:
         try:
@@ -108,13 +114,24 @@ class Bools(AbstractSelector):
             return f"must cover every leaf. {error}"
         return None
 
-    def _hit(self, exact: dict[str, bool], path: str) -> bool:
+
+def entries_at(entries: Sequence[tuple[str, Any]], tree: PyTree) -> list[Any]:
+    """What a PyTree that is kept by path has for each leaf of `tree`, in order: at its path or at
+    the first prefix of it, `None` where it has nothing.
+
+    - `entries`: pairs of a path and what is there.
+    """
+    exact = dict(entries)
+
+    def entry(path: str) -> Any:
         if path in exact:
             return exact[path]
-        for prefix, chosen in self.entries:
+        for prefix, found in entries:
             if prefix == "." or (path.startswith(prefix) and path[len(prefix)] in ".["):
-                return chosen
-        raise ValueError(f"The tree of bools given as `where` has no entry for the leaf `{path}`.")
+                return found
+        return None
+
+    return [entry(path) for path, _ in paths_and_leaves(tree)]
 
 
 class Everything(AbstractSelector):

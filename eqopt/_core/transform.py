@@ -8,7 +8,7 @@ gives the inner a clock of its own.
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
@@ -40,12 +40,14 @@ class State(eqx.Module):
 
 
 class Member(NamedTuple):
-    """A transformation inside another: its name, itself, its state and its count."""
+    """A transformation inside another: its name, itself, its state, its count, and what it sees of
+    the parameters, where that is not all of them as they are."""
 
     name: str | None
     transform: "AbstractTransform"
     state: Any
     count: Any
+    sees: Callable[[Params], Any] | None = None
 
 
 # Set while the hooks of a public method run: what is inside need not check again.
@@ -133,7 +135,7 @@ class AbstractTransform(Component):
         if _inside.get():
             return self._initial_state(tree)
         boundary.check_params(self, params, tree)
-        boundary.check_selectors(self, tree)
+        boundary.check_inside(self, tree)
         return boundary.without_aliases(self._initial_state(tree), (params, self))
 
     def _initial_state(self, params: Params) -> State:

@@ -14,15 +14,26 @@ from .._core.selector import as_selector
 
 
 def describe(where: Any, model: PyTree) -> str:
-    """A table of what `where` selects: a line for each parameter with its path, its shape and yes
-    or no, then the totals. Print it.
+    """A table of what `where` selects: a line for each parameter with its path, its shape, its
+    dtype and yes or no, then the totals. Print it.
+
+    >>> import jax.numpy as jnp
+    >>> from eqopt import select
+    >>> print(select.describe(select.Ndim(2), {"b": jnp.ones(3), "w": jnp.ones((3, 2))}))
+    ['b']  (3,)    float32  no
+    ['w']  (3, 2)  float32  yes
+    1 of 2 leaves, 6 of 9 parameters selected
 
     - `where`: a selector or a PyTree of bools.
     - `model`: the tree that it looks at.
     """
     params = trained(model)
     chosen = jax.tree.leaves(as_selector(where, "`describe(where=...)`")(params))
-    lines = _table(params, ["yes" if hit else "no" for hit in chosen])
+    dtypes = [leaf.dtype.name for leaf in jax.tree.leaves(params)]
+    width = max(map(len, dtypes), default=0)
+    pairs = zip(dtypes, chosen, strict=True)
+    entries = [f"{dtype:<{width}}  {'yes' if hit else 'no'}" for dtype, hit in pairs]
+    lines = _table(params, entries)
     counts = [math.prod(leaf.shape) for leaf in jax.tree.leaves(params)]
     selected = sum(count for count, hit in zip(counts, chosen, strict=True) if hit)
     lines.append(

@@ -7,6 +7,7 @@ here tests it fully. Numbers are chosen so that each of them matters within a fe
 import eqopt
 
 from .averaging import AVERAGING
+from .choosing import CHOOSING
 from .kinds import Projection, Schedule, Transform
 from .optimizers import OPTIMIZERS
 from .primitives import PRIMITIVES
@@ -25,13 +26,14 @@ __all__ = [
     "Transform",
 ]
 
-TRANSFORMS: dict[str, Transform] = PRIMITIVES | WRAPPERS | AVERAGING | OPTIMIZERS
+TRANSFORMS: dict[str, Transform] = PRIMITIVES | WRAPPERS | AVERAGING | CHOOSING | OPTIMIZERS
 
 # Reported cases are about optimizers: these stand for all transforms, which the contracts run.
 REPORTED = {
     name: case
     for name, case in TRANSFORMS.items()
     if isinstance(case.optim, eqopt.AbstractOptimizer)
+    or name in CHOOSING
     or name
     in {"Chain", "Project", "FromOptax", "ScaleByBelief", "ScaleBySM3", "ScaleByMuon", "Lookahead"}
 }

@@ -1,0 +1,134 @@
+"""`extend_state`: the state of a training whose parameters, or whose frozen leaves, change."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from .boundary import check_state_type
+from .leaves import paths_and_leaves
+from .transform import AbstractTransform, State
+from .types import OptState, Params
+
+# States of wrappers that leave leaves out and change nothing else.
+_TRANSPARENT = {"State", "MaskedState", "FreezeState", "PartitionState"}
+
+
+class _Part(NamedTuple):
+    """A leaf of a state, or the beginning of one kind of state.
+
+    - `kinds`: the kinds of state that it is in, from the outermost inwards.
+    - `path`: the path in the last of them; `None` at its beginning.
+    - `leaf`: the leaf.
+    """
+
+    kinds: tuple[str, ...]
+    path: str | None
+    leaf: Any
+
+
+def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> OptState:
+    """The state of `optim` for `params`, with what an older state has of it.
+
+    For a training in whose midst leaves are added or removed, are frozen or unfrozen (by `Freeze`,
+    `Masked` or `Partition`), or a hyperparameter becomes a schedule. What the older state has for
+    the same leaf, in the same kind of state and of the same shape, is kept, and so is the count;
+    everything else is as `init` gives it. Freezing a leaf drops its moments.
+
+    The count is one for all leaves, so the bias correction of moments that start later is that of
+    the others. After many steps it is nearly 1, and the first step of a new leaf by Adam is
+    `(1 - b1) / sqrt(1 - b2)` times as long as usual, about 3 with its defaults.
+
+    - `optim`: the transformation as it is from now on.
+    - `state`: the state so far, of this or of the former transformation.
+    - `params`: the parameters as they are from now on.
+
+    **Raises** `TypeError` if `state` is none, `ValueError` if it has a kind of state that `optim`
+    has not, the same one more or less often, or vectors of `Flatten` with other leaves in them.
+    """
+    check_state_type(optim, state, State)
+    fresh = optim.init(params)
+    old, new = list(_parts(state, (), "")), list(_parts(fresh, (), ""))
+    _check_kinds(type(optim).__name__, old, new)
+    known: dict[Any, list[Any]] = defaultdict(list)
+    wanted: dict[Any, list[Any]] = defaultdict(list)
+    for parts, found in ((old, known), (new, wanted)):
+        for kinds, path, leaf in parts:
+            if path is not None:
+                found[kinds, path].append(leaf)
+    for (kinds, path), leaves in wanted.items():
+        before = known[kinds, path]
+        if before and len(before) != len(leaves):
+            raise ValueError(
+                f"`extend_state(state=...)` must have as many of `{kinds[-1]}` as the optimizer; "
+                f"it has {len(before)} for {len(leaves)}."
+            )
+        if before and "FlattenState" in kinds and jnp.shape(before[0]) != jnp.shape(leaves[0]):
+            raise ValueError(
+                f"`extend_state(params=...)` must be the same leaves inside `Flatten`, whose "
+                f"vectors are not taken apart; `{path}` is of shape {jnp.shape(before[0])} and "
+                f"would be of {jnp.shape(leaves[0])}."
+            )
+    kept = {place: iter(before) for place, before in known.items()}
+    leaves = [
+        _kept(next(kept.get((kinds, path), iter(())), None), leaf)
+        for kinds, path, leaf in new
+        if path is not None
+    ]
+    return jax.tree.unflatten(jax.tree.structure(fresh), leaves)
+
+
+def _check_kinds(name: str, old: list[_Part], new: list[_Part]) -> None:
+    """What the older state remembers has a place in the new one."""
+    there = {kinds for kinds, _, _ in new}
+    for kinds, path, _ in old:
+        if path is not None and kinds not in there:
+            raise ValueError(
+                f"`extend_state(state=...)` must be of a transformation like `{name}`, which has "
+                f"no `{' with '.join(kinds)}`."
+            )
+
+
+def _kept(old: Any, new: Any) -> Any:
+    """The older leaf, where it is of the kind of the new one."""
+    if not hasattr(old, "dtype") or jnp.shape(old) != jnp.shape(new):
+        return new
+    if old.dtype == new.dtype:
+        return old
+    both = [jnp.issubdtype(x.dtype, jnp.floating) for x in (old, new)]
+    return old.astype(new.dtype) if all(both) else new
+
+
+def _parts(node: Any, kinds: tuple[str, ...], prefix: str) -> Iterator[_Part]:
+    """The parts of a state, its leaves in their order."""
+    name = type(node).__name__
+    if type(node) in (tuple, list, dict, type(None)):  # as in a chain, whose numbers may change
+        for key, child in _children(node):
+            yield from _parts(child, kinds, prefix + (key if type(node) is dict else ""))
+        return
+    if name not in _TRANSPARENT:
+        kinds = (*kinds, "an array" if jax.tree_util.all_leaves([node]) else name)
+        yield _Part(kinds, None, None)
+    if hasattr(node, "inner_state") or name in _TRANSPARENT:
+        for key, child in _children(node):
+            if key == ".inner_states":
+                for inner in child.values():
+                    yield from _parts(inner, kinds, prefix)
+            elif key in (".inner_state", ".inner"):
+                yield from _parts(child, kinds, prefix)
+            else:
+                yield from _leaves(child, kinds, prefix + key)
+        return
+    yield from _leaves(node, kinds, prefix)
+
+
+def _leaves(node: Any, kinds: tuple[str, ...], prefix: str) -> Iterator[_Part]:
+    for path, leaf in paths_and_leaves(node):
+        yield _Part(kinds, prefix + path, leaf)
+
+
+def _children(node: Any) -> list[tuple[str, Any]]:
+    found, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
+    return [(jax.tree_util.keystr(path), child) for path, child in found]

@@ -1,0 +1,113 @@
+"""`extend_state`: what of a state is kept when leaves or the optimizer change."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+import trees
+
+import eqopt
+from eqopt import schedules, select
+
+PARAMS = {"a": jnp.ones(2), "b": jnp.ones((2, 2)), "c": jnp.asarray(1.0)}
+ADAMW = eqopt.AdamW(0.1, weight_decay=0.1)
+
+
+def trained(optim, params=None):
+    """The state after three steps."""
+    params = PARAMS if params is None else params
+    state = optim.init(params)
+    for t in range(3):
+        _, state = optim(trees.grads(params, t), state, params)
+    return state
+
+
+def adam(state):
+    """The moments."""
+    return eqopt.find(state, eqopt.ScaleByAdamState)
+
+
+def test_the_same_optimizer():
+    """Nothing changes, and a schedule instead of a number changes nothing either."""
+    state = trained(ADAMW)
+    scheduled = eqopt.AdamW(schedules.Linear(0.1, 0.0, steps=9), weight_decay=0.1)
+    for optim in (ADAMW, scheduled):
+        new = eqopt.extend_state(optim, state, PARAMS)
+        trees.assert_equal(new, state)
+        assert int(new.count) == 3
+
+
+def test_leaves_added_removed_and_of_another_shape():
+    """What stays keeps its moments; what is new starts from zero."""
+    state = trained(ADAMW)
+    params = {"a": PARAMS["a"], "b": jnp.ones((3, 2)), "d": jnp.ones(1)}
+    new = eqopt.extend_state(ADAMW, state, params)
+    trees.assert_same_type(new, ADAMW.init(params))
+    assert int(new.count) == 3
+    trees.assert_equal(adam(new).mu["a"], adam(state).mu["a"])
+    trees.assert_equal(adam(new).nu["b"], jnp.zeros((3, 2)))
+    trees.assert_equal(adam(new).mu["d"], jnp.zeros(1))
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [
+        eqopt.Freeze(ADAMW, select.Path("b")),
+        eqopt.Masked(ADAMW, ~select.Path("b")),
+        eqopt.Clip(1.0) >> eqopt.Freeze(ADAMW, select.Path("b")),
+        eqopt.Partition(
+            {"x": (select.Path("a"), ADAMW), "z": (select.Path("b"), eqopt.SGD(0.1))}, default=ADAMW
+        ),
+    ],
+    ids=["Freeze", "Masked", "chain", "Partition"],
+)
+def test_freezing_and_unfreezing(optim):
+    """Through each wrapper that leaves leaves out; what was left out starts from zero."""
+    state = trained(ADAMW)
+    frozen = eqopt.extend_state(optim, state, PARAMS)
+    trees.assert_same_type(frozen, optim.init(PARAMS))
+    assert int(frozen.count) == 3
+    again = eqopt.extend_state(ADAMW, frozen, PARAMS)
+    for name in ("a", "c"):
+        trees.assert_equal(adam(again).mu[name], adam(state).mu[name])
+        trees.assert_equal(adam(again).nu[name], adam(state).nu[name])
+    trees.assert_equal(adam(again).mu["b"], jnp.zeros((2, 2)))
+
+
+def test_models_and_keys():
+    """The same in a model, whose head is replaced; a key of noise goes on."""
+    model = trees.model()
+    optim = eqopt.AddNoise(0.1, 0.5, 0) >> eqopt.Adam(0.1)
+    state = optim.init(model)
+    _, state = optim(trees.grads(model, 0), state, model)
+    head = eqx.nn.Linear(4, 7, key=jax.random.key(1))
+    bigger = eqx.tree_at(lambda m: m.layers[-1], model, head)
+    new = eqopt.extend_state(optim, state, bigger)
+    trees.assert_same_type(new, optim.init(bigger))
+    trees.assert_equal(adam(new).mu.layers[0], adam(state).mu.layers[0])
+    trees.assert_equal(adam(new).mu.layers[1].weight, jnp.zeros((7, 4)))
+    noise = [eqopt.find(s, eqopt.AddNoiseState) for s in (new, state)]
+    trees.assert_equal(*noise)
+
+
+def test_two_of_a_kind():
+    """They are told apart by their order."""
+    optim = eqopt.Trace(0.5) >> eqopt.Trace(0.9)
+    state = trained(optim)
+    trees.assert_equal(eqopt.extend_state(optim, state, PARAMS), state)
+    with pytest.raises(ValueError, match=r"as many of `TraceState`.*2 for 1"):
+        eqopt.extend_state(eqopt.Trace(0.5), state, PARAMS)
+
+
+def test_errors():
+    """Of another optimizer, of none, and within vectors."""
+    state = trained(ADAMW)
+    with pytest.raises(ValueError, match=r"like `SGD`, which has no `ScaleByAdamState`"):
+        eqopt.extend_state(eqopt.SGD(0.1), state, PARAMS)
+    with pytest.raises(TypeError, match=r"`AdamW`: `state` must be what its `init` returned"):
+        eqopt.extend_state(ADAMW, PARAMS, PARAMS)
+    flat = eqopt.Flatten(ADAMW)
+    state = trained(flat)
+    trees.assert_equal(eqopt.extend_state(flat, state, PARAMS), state)
+    with pytest.raises(ValueError, match=r"inside `Flatten`.*\(7,\).*\(2,\)"):
+        eqopt.extend_state(flat, state, {"a": PARAMS["a"]})

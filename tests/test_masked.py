@@ -1,0 +1,125 @@
+"""`Masked`, `Freeze` and `SelectiveTransform`: which leaves they act on, and how."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import trees
+
+import eqopt
+from eqopt import select
+
+PARAMS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([10.0])}
+GRADS = {"a": jnp.array([3.0, 4.0]), "b": jnp.array([12.0])}
+
+
+def one(optim, **extras):
+    """The updates and the new parameters of one update of `PARAMS`."""
+    state = optim.init(PARAMS)
+    updates, _ = optim(GRADS, state, PARAMS, **extras)
+    return updates, optim.step(GRADS, state, PARAMS, **extras)[0]
+
+
+def test_a_norm_inside_is_of_the_selected_leaves():
+    """The norm of `a` alone is 5; `b` passes, or stays."""
+    clip = eqopt.ClipByGlobalNorm(1.0)
+    updates, new = one(eqopt.Masked(clip, select.Path("a")))
+    np.testing.assert_allclose(updates["a"], [0.6, 0.8], rtol=1e-6)
+    np.testing.assert_allclose(updates["b"], [12.0])
+    np.testing.assert_allclose(new["b"], [22.0])
+    updates, new = one(eqopt.Freeze(clip, select.Path("b")))
+    np.testing.assert_allclose(updates["a"], [0.6, 0.8], rtol=1e-6)
+    assert float(updates["b"][0]) == 0.0 and new["b"] is PARAMS["b"]
+
+
+@pytest.mark.parametrize(
+    "inner", [eqopt.ClipByGlobalNorm(1.0) >> eqopt.Trace(0.9), optax.adam(0.1), eqopt.Adam(0.1)]
+)
+def test_selective_transform_is_freeze(inner):
+    """The same updates and the same inner state, around a chain, a recipe and optax's."""
+    freeze = eqopt.Freeze(inner, select.Path("b"))
+    selective = eqopt.SelectiveTransform(inner, select.Path("b"))
+    trees.assert_equal(one(freeze), one(selective))
+    trees.assert_equal(freeze.init(PARAMS), selective.init(PARAMS))
+
+
+def test_everything_frozen():
+    """Nothing is left to train, and nothing moves."""
+    _, new = one(eqopt.Freeze(eqopt.AdamW(0.1), select.Everything()))
+    assert all(new[name] is PARAMS[name] for name in PARAMS)
+
+
+def test_hyperparameters_and_find_inside():
+    """Numbers and states inside are found."""
+    optim = eqopt.Chain(
+        eqopt.Clip(1.0), eqopt.SelectiveTransform(eqopt.Adam(0.1), {"a": False, "b": True})
+    )
+    state = optim.init(PARAMS)
+    found = eqopt.hyperparameters(optim, state)
+    assert found["selective_transform.adam.learning_rate"] == 0.1
+    assert eqopt.find(state, eqopt.ScaleByAdamState).mu["b"] is None
+
+
+def test_extras_go_through_the_view():
+    """`grad` and `value_fn` are of the selected leaves; the function is of the whole tree."""
+    seen = {}
+
+    class Looks(eqopt.AbstractTransform):
+        _needs = frozenset({"value_fn", "grad"})
+
+        def _init(self, params):
+            return None
+
+        def _update(self, updates, state, params, count, **extras):
+            seen.update(extras)
+            halved = jax.tree.map(lambda x: x / 2, params)
+            seen["there"] = extras["value_fn"](halved)
+            return updates, None
+
+    model = {**PARAMS, "n": 3}
+
+    def loss(model):
+        assert model["n"] == 3
+        return jnp.sum(model["a"]) + 100 * jnp.sum(model["b"])
+
+    optim = eqopt.Masked(Looks(), select.Path("a"))
+    optim(GRADS, optim.init(model), model, value_fn=loss, grad={**GRADS, "n": None})
+    assert float(seen["there"]) == 1.5 + 1000.0
+    assert seen["grad"]["b"] is None and seen["grad"]["a"] is GRADS["a"]
+
+
+def test_selectors_that_match_nothing():
+    """They raise at `init`, also those of what is inside; a selector inside may name what the
+    wrapper leaves out."""
+    with pytest.raises(ValueError, match=r"`Freeze\(where=...\)` must match a leaf"):
+        eqopt.Freeze(eqopt.Adam(0.1), select.Path("z")).init(PARAMS)
+    with pytest.raises(ValueError, match=r"must match a leaf"):
+        inner = eqopt.AdamW(0.1, decay_where=select.Path("z"))
+        eqopt.Freeze(inner, select.Path("a")).init(PARAMS)
+    inner = eqopt.AdamW(0.1, decay_where=select.Path("a"))
+    eqopt.Freeze(inner, select.Path("a")).init(PARAMS)
+
+
+def test_what_is_real_only_sees_real_leaves():
+    """An algorithm without a complex form may stand beside complex leaves, not among them."""
+    params = {"c": jnp.ones(2, complex), "r": jnp.ones(2)}
+    optim = eqopt.Masked(eqopt.ScaleByRProp(0.1), select.Path("r"))
+    updates, _ = optim(params, optim.init(params), params)
+    assert updates["c"] is params["c"]
+    with pytest.raises(TypeError, match=r"`ScaleByRProp` must be given real .*\['c'\]"):
+        eqopt.Masked(eqopt.ScaleByRProp(0.1), select.Path("c")).init(params)
+
+
+def test_models_with_keys_and_integers():
+    """A model goes in whole, and a key inside the state survives."""
+    model = eqx.nn.MLP(2, 2, 2, 1, key=jax.random.key(0))
+    where = select.At(lambda m: m.layers[0])
+    optim = eqopt.Freeze(eqopt.AddNoise(0.1, 0.5, 0) >> eqopt.Adam(0.1), where)
+    grads = trees.grads(model, 0)
+    state = optim.init(model)
+    new, after = eqx.filter_jit(optim.step)(grads, state, model)
+    trees.assert_same_type(after, state)
+    trees.assert_equal(new.layers[0], model.layers[0])
+    assert np.all(new.layers[1].weight != model.layers[1].weight)
