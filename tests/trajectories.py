@@ -8,7 +8,7 @@ those of the paper's lines or equations.
 
 import jax.numpy as jnp
 import numpy as np
-from trees import flat
+from trees import flat, quick_jit
 
 STEPS = 10
 SIZE = 6  # a vector of 2 and a matrix of 2 x 2
@@ -64,10 +64,14 @@ def check_trajectory(optim, reference, is_complex):
     wanted, grads = problem(is_complex)
     params, memory = tree(wanted), {}
     state = optim.init(params)
+
+    def both(optim, g, state, params):
+        return optim(g, state, params)[0], optim.step(g, state, params)
+
+    both = quick_jit(both)
     for t, g in enumerate(grads, start=1):
         update = reference(t, g, wanted, memory)
         wanted = wanted + update
-        updates, _ = optim(tree(g), state, params)
-        params, state = optim.step(tree(g), state, params)
+        updates, (params, state) = both(optim, tree(g), state, params)
         np.testing.assert_allclose(flat(updates), update, rtol=1e-12, atol=0, err_msg=f"step {t}")
         np.testing.assert_allclose(flat(params), wanted, rtol=1e-12, atol=0, err_msg=f"step {t}")
