@@ -36,6 +36,7 @@ STRUCTURE = {
     "test_contract_roundtrip.py",
     "test_contract_trees.py",
     "test_contract_types.py",
+    "test_contract_vmap.py",
 }
 VARIANTS = {
     name
