@@ -36,7 +36,8 @@ class Arrays(AbstractConverter):
         real = jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)
         if not real:
             raise TypeError(f"{label} must be real arrays; got dtype {value.dtype}.")
-        if isinstance(value, np.ndarray) and not np.all(np.isfinite(value)):
+        known_value = concrete(value)
+        if known_value is not None and not np.all(np.isfinite(known_value)):
             raise ValueError(f"{label} must be finite; got {value!r}.")
         whole = jnp.issubdtype(value.dtype, jnp.integer)
         x = jnp.asarray(value, jnp.result_type(float) if whole else None)

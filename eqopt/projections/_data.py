@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, PyTree
 from .._core.data import concrete
 from .._core.leafwise import check_same_paths
 from .._core.leaves import paths_and_leaves
-from .._core.norms import power_below
 from ._vectors import AbstractPartsProjection
 
 
@@ -38,15 +37,6 @@ def as_rows(data: Array | None, a: Float[Array, "m n"]) -> Float[Array, " m"]:
     return jnp.broadcast_to(jnp.zeros((), a.dtype) if data is None else data, a.shape[:1]).astype(
         a.dtype
     )
-
-
-def scaled(a: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""], Float[Array, ""]]:
-    """A vector with a largest element near 1, its squared norm, and the power of 2 that brought it
-    there; the squared norm of a zero vector is 1."""
-    factor = power_below(jnp.max(jnp.abs(a)))
-    a = a * factor
-    squared = jnp.sum(jnp.square(a))
-    return a, jnp.where(squared > 0, squared, 1), factor
 
 
 def known_array(data: PyTree, rows: int | None = None) -> np.ndarray | None:

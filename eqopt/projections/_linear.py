@@ -1,13 +1,15 @@
 """Sets given by one vector: a line, a hyperplane, a half-space."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .._core.data import Data
 from .._core.hyperparam import Number
-from ._data import as_vector, check_fits, check_nonzero, scaled
+from .._core.norms import largest_magnitude, power_below
+from ._data import as_vector, check_fits, check_nonzero
 from ._vectors import AbstractVectorProjection
 
 
@@ -40,8 +42,7 @@ class Vector(AbstractOneVector):
     _given: ClassVar[str] = "direction"
 
     def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
-        a, squared, _ = scaled(as_vector(self.direction, x))
-        return jnp.sum(a * x) / squared * a
+        return _along(as_vector(self.direction, x), x, 0.0)
 
 
 class Hyperplane(AbstractOneVector):
@@ -60,8 +61,7 @@ class Hyperplane(AbstractOneVector):
     _given: ClassVar[str] = "normal"
 
     def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
-        a, squared, factor = scaled(as_vector(self.normal, x))
-        return x - (jnp.sum(a * x) - self.offset * factor) / squared * a
+        return x - _along(as_vector(self.normal, x), x, self.offset)
 
 
 class Halfspace(AbstractOneVector):
@@ -83,6 +83,57 @@ class Halfspace(AbstractOneVector):
     _given: ClassVar[str] = "normal"
 
     def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
-        a, squared, factor = scaled(as_vector(self.normal, x))
-        beyond = jnp.sum(a * x) - self.offset * factor
-        return x - jnp.where(beyond > 0, beyond, 0) / squared * a
+        return x - _along(as_vector(self.normal, x), x, self.offset, only_beyond=True)
+
+
+def _along(
+    a: Float[Array, " n"], x: Float[Array, " n"], b: Any, only_beyond: bool = False
+) -> Float[Array, " n"]:
+    """How far a vector is from a hyperplane, along the normal: `(a^T x - b) / a^T a` times `a`; 0
+    for a zero vector, and, with `only_beyond`, on the side where that is negative."""
+    beyond, squared, of_a, of_x = _products(a, x, jnp.asarray(b, x.dtype))
+    if only_beyond:
+        beyond = jnp.where(beyond <= 0, 0, beyond)
+    along = beyond / jnp.where(squared > 0, squared, 1) * of_a
+    return along * a * (1 / of_x)
+
+
+@jax.custom_jvp
+def _products(
+    a: Float[Array, " n"], x: Float[Array, " n"], b: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    r"""$f c\,(a^T x - b)$, $f^2 a^T a$, $f$ and $c$.
+
+    The factors $f$ and $c$ are 1 unless what they are part of overflows or, with $f$, underflows.
+    Then they are the powers of 2 that bring the largest numbers near 1, constants to derivatives.
+    """
+    beyond, squared = jnp.sum(a * x) - b, jnp.sum(jnp.square(a))
+    info = jnp.finfo(squared.dtype)
+    usual = (squared > info.tiny / info.eps**2) & (squared < jnp.inf)
+
+    def scale(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        # Else the compiler takes this out of the loop.
+        own_a, own_x, own_b, is_usual, _ = jax.lax.optimization_barrier((a, x, b, usual, carry))
+        of_a = jnp.where(is_usual, 1, power_below(largest_magnitude(own_a)))
+        own_a = own_a * of_a
+        beyond = jnp.sum(own_a * own_x) - own_b * of_a
+        of_x = power_below(largest_magnitude((own_x, own_b)))
+        of_x = jnp.where(jnp.isfinite(beyond), 1, of_x)
+        beyond = jnp.sum(own_a * (own_x * of_x)) - own_b * of_x * of_a
+        return beyond, jnp.sum(jnp.square(own_a)), of_a, of_x, jnp.zeros_like(carry[-1])
+
+    # A loop of one round at most. Mapped over vectors it is left out where none needs it, which a
+    # conditional is not.
+    one = jnp.ones_like(beyond)
+    carry = (beyond, squared, one, one, ~(usual & jnp.isfinite(beyond)))
+    return jax.lax.while_loop(lambda carry: carry[-1], scale, carry)[:-1]
+
+
+@_products.defjvp
+def _products_jvp(primals: Any, tangents: Any) -> Any:
+    (a, x, b), (da, dx, db) = primals, tangents
+    beyond, squared, of_a, of_x = _products(a, x, b)
+    d_beyond = jnp.sum(of_a * da * (of_x * x)) + jnp.sum(of_a * a * (of_x * dx)) - of_a * of_x * db
+    d_squared = 2 * jnp.sum(of_a * a * (of_a * da))
+    constant = jnp.zeros_like(of_a)
+    return (beyond, squared, of_a, of_x), (d_beyond, d_squared, constant, constant)
