@@ -94,8 +94,8 @@ def _along(
     beyond, squared, of_a, of_x = _products(a, x, jnp.asarray(b, x.dtype))
     if only_beyond:
         beyond = jnp.where(beyond <= 0, 0, beyond)
-    along = beyond / jnp.where(squared > 0, squared, 1) * of_a
-    return along * a * (1 / of_x)
+    size = beyond / jnp.where(squared > 0, squared, 1) / of_x
+    return size * jnp.where(of_a == 1, a, of_a * a)  # a choice, else it multiplies size and of_a
 
 
 @jax.custom_jvp
@@ -104,17 +104,18 @@ def _products(
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
     r"""$f c\,(a^T x - b)$, $f^2 a^T a$, $f$ and $c$.
 
-    The factors $f$ and $c$ are 1 unless what they are part of overflows or, with $f$, underflows.
-    Then they are the powers of 2 that bring the largest numbers near 1, constants to derivatives.
+    The factors $f$ and $c$ are 1 unless a sum overflows, or the second is far from 1. Then $f$,
+    and, where the first still overflows, $c$ are the powers of 2 that bring the largest numbers of
+    $a$, and of $x$ and $b$, near 1: constants to derivatives.
     """
     beyond, squared = jnp.sum(a * x) - b, jnp.sum(jnp.square(a))
-    info = jnp.finfo(squared.dtype)
-    usual = (squared > info.tiny / info.eps**2) & (squared < jnp.inf)
+    far = float(jnp.finfo(squared.dtype).tiny) ** 0.4  # derivatives divide by the square
+    usual = (squared > far) & (squared < 1 / far) & jnp.isfinite(beyond)
 
     def scale(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         # Else the compiler takes this out of the loop.
-        own_a, own_x, own_b, is_usual, _ = jax.lax.optimization_barrier((a, x, b, usual, carry))
-        of_a = jnp.where(is_usual, 1, power_below(largest_magnitude(own_a)))
+        own_a, own_x, own_b, _ = jax.lax.optimization_barrier((a, x, b, carry))
+        of_a = power_below(largest_magnitude(own_a))
         own_a = own_a * of_a
         beyond = jnp.sum(own_a * own_x) - own_b * of_a
         of_x = power_below(largest_magnitude((own_x, own_b)))
@@ -125,7 +126,7 @@ def _products(
     # A loop of one round at most. Mapped over vectors it is left out where none needs it, which a
     # conditional is not.
     one = jnp.ones_like(beyond)
-    carry = (beyond, squared, one, one, ~(usual & jnp.isfinite(beyond)))
+    carry = (beyond, squared, one, one, ~usual)
     return jax.lax.while_loop(lambda carry: carry[-1], scale, carry)[:-1]
 
 
