@@ -7,70 +7,94 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 
-class _Search(NamedTuple):
+class Search(NamedTuple):
     """- `active`: the inequalities that hold with equality.
     - `inverse`: of the products of active rows with each other; 0 elsewhere.
-    - `multipliers`: not negative; 0 but for active rows and the entering one.
+    - `multipliers`: as they were at the point from which the slack is measured, not negative; 0
+      but for active rows.
+    - `moved`: what has been added to them since; not 0 for the entering row too.
     - `entering`: the row that is being added.
     - `going`: whether a row is violated and can be added.
+    - `stuck`: whether a row contradicts the active ones.
     """
 
     step: int | Int[Array, ""]
     active: Bool[Array, " m"]
     inverse: Float[Array, "m m"]
     multipliers: Float[Array, " m"]
+    moved: Float[Array, " m"]
     entering: Int[Array, ""]
     going: Bool[Array, ""]
+    stuck: Bool[Array, ""]
 
 
-def active_rows(
-    rows: Float[Array, "m n"], slack: Float[Array, " m"], tol: float, max_steps: int
-) -> Bool[Array, " m"]:
-    r"""The rows with $c_i^T y = s_i$ and a positive multiplier at the shortest $y$ with
-    $C y \le s$.
+def begun(slack: Float[Array, " m"], tol: Float[Array, ""]) -> Search:
+    """A search where no row is active yet; the arguments are those of `continued`."""
+    zeros = jnp.zeros_like(slack)
+    none = jnp.zeros_like(slack, bool)
+    first = jnp.argmin(slack)
+    going = slack[first] < -tol
+    return Search(0, none, zeros[:, None] + zeros, zeros, zeros, first, going, none[0])
+
+
+def moved_on(
+    s: Search, slack: Float[Array, " m"], tol: Float[Array, ""], factor: Float[Array, ""]
+) -> Search:
+    """A search that goes on from the nearest point for its active rows, where the slack is
+    measured anew, in other units: `factor` of those it had."""
+    most = jnp.finfo(slack.dtype).max
+    multipliers = jnp.minimum((s.multipliers + s.moved) * factor, most)
+    multipliers = jnp.where(s.active, multipliers, 0)
+    slack = jnp.where(s.active, jnp.inf, slack)
+    first = jnp.argmin(slack)
+    going = ~s.stuck & (slack[first] < -tol)
+    zeros = jnp.zeros_like(slack)
+    return Search(s.step, s.active, s.inverse, multipliers, zeros, first, going, s.stuck)
+
+
+def continued(
+    s: Search,
+    rows: Float[Array, "m n"],
+    slack: Float[Array, " m"],
+    tol: Float[Array, ""],
+    max_steps: int,
+) -> Search:
+    r"""After the search for the rows with $c_i^T y = s_i$ and a positive multiplier at the shortest
+    $y$ with $C y \le s$.
 
     - `rows`: $C$, of rows of length 1, or 0.
-    - `slack`: $s$, the largest of them about 1.
+    - `slack`: $s$ at the point where the search stands, in units in which it is no large number.
     - `tol`: how far a row may be violated.
     - `max_steps`: the most rows that are added or dropped.
 
-    The dual method of Goldfarb and Idnani (1983), Math. Program. 27, 1-33: it starts at zero, adds
-    the row that is violated most, and drops those whose multipliers reach 0 on the way.
+    The dual method of Goldfarb and Idnani (1983), Math. Program. 27, 1-33: it adds the row that is
+    violated most, and drops those whose multipliers reach 0 on the way.
     """
-    zeros = jnp.zeros_like(slack)
-    start = _Search(
-        0,
-        jnp.zeros_like(slack, bool),
-        zeros[:, None] + zeros,
-        zeros,
-        jnp.argmin(slack),
-        jnp.min(slack) < -tol,
+    return jax.lax.while_loop(
+        lambda s: s.going & (s.step < max_steps), lambda s: _stepped(rows, slack, tol, s), s
     )
-    end = jax.lax.while_loop(
-        lambda s: s.going & (s.step < max_steps), lambda s: _stepped(rows, slack, tol, s), start
-    )
-    return end.active
 
 
 def _stepped(
-    rows: Float[Array, "m n"], slack: Float[Array, " m"], tol: float, s: _Search
-) -> _Search:
+    rows: Float[Array, "m n"], slack: Float[Array, " m"], tol: Float[Array, ""], s: Search
+) -> Search:
     """After one row more, or one less."""
     new = rows[s.entering]
     weights, rest = _split(rows, s, new)
     squared = jnp.sum(jnp.square(rest))
     independent = squared > jnp.square(100 * jnp.finfo(slack.dtype).eps)
-    left = slack[s.entering] + new @ (s.multipliers @ rows)
+    left = slack[s.entering] + new @ (s.moved @ rows)
     full = jnp.where(independent, -left / jnp.where(independent, squared, 1), jnp.inf)
     falling = s.active & (weights > 0)
-    until = jnp.where(falling, s.multipliers / jnp.where(falling, weights, 1), jnp.inf)
+    until = (s.multipliers + s.moved) / jnp.where(falling, weights, 1)
+    until = jnp.where(falling, until, jnp.inf)
     first = jnp.argmin(until)
     drops = until[first] < full
     size = jnp.minimum(until[first], full)
     stuck = jnp.isinf(size)  # the row contradicts the active ones
     size = jnp.where(stuck, 0, size)
     entering = jnp.arange(len(slack)) == s.entering
-    multipliers = jnp.maximum(s.multipliers - size * weights, 0) + size * entering
+    moved = jnp.maximum(s.moved - size * weights, -s.multipliers) + size * entering
     dropped = drops & (jnp.arange(len(slack)) == first)
     inverse = jnp.where(
         drops,
@@ -78,22 +102,24 @@ def _stepped(
         s.inverse + jnp.outer(weights - entering, weights - entering) / squared,
     )
     active = jnp.where(drops, s.active & ~dropped, s.active | entering)
-    multipliers = jnp.where(dropped, 0, multipliers)
-    slack = slack + rows @ (multipliers @ rows)
+    moved = jnp.where(dropped, -s.multipliers, moved)
+    slack = slack + rows @ (moved @ rows)
     slack = jnp.where(active, jnp.inf, slack)
     next_one = jnp.where(drops, s.entering, jnp.argmin(slack))
-    return _Search(
+    return Search(
         s.step + 1,
         jnp.where(stuck, s.active, active),
         inverse,
-        multipliers,
+        s.multipliers,
+        moved,
         next_one,
         ~stuck & (drops | (jnp.min(slack) < -tol)),
+        stuck,
     )
 
 
 def _split(
-    rows: Float[Array, "m n"], s: _Search, new: Float[Array, " n"]
+    rows: Float[Array, "m n"], s: Search, new: Float[Array, " n"]
 ) -> tuple[Float[Array, " m"], Float[Array, " n"]]:
     """A row as a combination of the active rows, and what is orthogonal to all of them."""
     rows = jnp.where(s.active[:, None], rows, 0)

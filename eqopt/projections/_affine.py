@@ -1,5 +1,7 @@
 """Sets given by matrices: solutions of linear equations and inequalities."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._core.data import Data
-from ._active import active_rows
+from .._core.norms import largest_magnitude, power_below
+from ._active import begun, continued, moved_on
 from ._data import as_matrix, as_rows, check_fits, check_rows, known_array
 from ._feasible import check_consistent, check_not_empty
 from ._nearest import nearest, row_scale
@@ -19,7 +22,8 @@ class Affine(AbstractVectorProjection):
     r"""The solutions of $A x = b$: $P(x) = x - A^T (A A^T)^+ (A x - b)$.
 
     By a singular value decomposition of the rows, each scaled to length 1. Rows that follow from
-    others are left out of account. The cost is that of the decomposition of an m by n matrix.
+    others are left out of account. The equations hold to rounding of the result, however large $x$
+    is. The cost is that of the decomposition of an m by n matrix.
 
     - `A`: the matrix, an array of two axes, or a tree like the projected one, with the axis of the
       rows in front of each leaf. A zero row that was not seen at construction is left out.
@@ -57,8 +61,8 @@ class Polyhedron(AbstractVectorProjection):
     - `A`, `b`: the equations, as in [`Affine`][eqopt.projections.Affine]; none if `None`.
     - `C`, `d`: the inequalities, in the same form; none if `None`.
     - `tol`: how far an inequality may be violated when the search ends, in proportion to the
-      largest distance of the given point from the bound of one of them; static. `None`, and the
-      least, is 64 times the precision of the dtype.
+      largest element of the result and the largest distance of a bound from zero; static. `None`,
+      and the least, is 64 times the precision of the dtype.
     - `max_steps`: the most inequalities that are added or dropped, at least 1; static.
     - `per_leaf`, `axis`: what one vector is, if not the whole tree; see
       [`AbstractPartsProjection`][eqopt.projections.AbstractPartsProjection].
@@ -111,14 +115,34 @@ class Polyhedron(AbstractVectorProjection):
         x: Float[Array, " n"],
     ) -> Bool[Array, " m"]:
         """The inequalities that hold with equality at the nearest point."""
-        scale = row_scale(c)
-        c, d = c * scale[:, None], d * scale
-        start, _ = nearest(a, b, x)
+        c_scale = row_scale(c)
+        c, d = c * c_scale[:, None], d * c_scale
         # What is left of the inequalities within the set of the equations.
         within = jax.vmap(lambda row: nearest(a, jnp.zeros_like(b), row)[0])(c)
         some = jnp.sum(jnp.square(within), axis=1) > jnp.finfo(x.dtype).eps
         scale = jnp.where(some, row_scale(within), 0)
-        within, slack = within * scale[:, None], (d - c @ start) * scale
-        largest = jnp.max(jnp.abs(slack), initial=0)
-        slack = slack / jnp.where(largest > 0, largest, 1)
-        return active_rows(within, slack, tolerance(self.tol, x.dtype), self.max_steps)
+        within, tol = within * scale[:, None], tolerance(self.tol, x.dtype)
+
+        def measured(x: Array) -> tuple[Array, Array, Array]:
+            """The slack at a point, and the largest number, in units in which that is about 1."""
+            largest = largest_magnitude((x, d))
+            factor = power_below(largest)
+            return (d * factor - c @ (x * factor)) * scale, factor, largest * factor
+
+        def searched(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            s, slack, own_tol, factor = carry
+            s = continued(s, within, slack, own_tol, self.max_steps)
+            rows = jnp.concatenate([a, jnp.where(s.active[:, None], c, 0)])
+            point, _ = nearest(rows, jnp.concatenate([b, jnp.where(s.active, d, 0)]), x)
+            # One that is nearer to the set may be smaller too, and show what was lost in rounding.
+            slack, new_factor, largest = measured(point)
+            s = moved_on(s, slack, tol * largest, new_factor / factor)
+            return s, slack, tol * largest, new_factor
+
+        slack, factor, largest = measured(nearest(a, b, x)[0])
+        own_tol = tol * jnp.minimum(largest, jnp.max(jnp.abs(slack), initial=0))
+        carry = begun(slack, own_tol), slack, own_tol, factor
+        carry = jax.lax.while_loop(
+            lambda carry: carry[0].going & (carry[0].step < self.max_steps), searched, carry
+        )
+        return carry[0].active
