@@ -26,8 +26,8 @@ class TransportPolytope(AbstractMatrixProjection):
     stochastic ones. Which elements are positive is found by Newton steps on the dual, a concave
     function of $\alpha$ and $\beta$; those elements are then the solution of a linear system, and
     so is the derivative. The sums are right to the precision of the dtype, in proportion to the
-    largest of the elements and the sums. Each step takes the time of a Cholesky decomposition of
-    m + n rows.
+    largest of them, however large the elements are. Each step takes the time of a Cholesky
+    decomposition of m + n rows.
 
     - `row_sums`: $r$, at least 0; one number stands for all rows.
     - `col_sums`: $c$, at least 0; one number stands for all columns. Their total must be that of
@@ -35,7 +35,9 @@ class TransportPolytope(AbstractMatrixProjection):
       scaled to it.
     - `tol`: how far the sums may be off when the search ends, in proportion to the largest of the
       elements and the sums; static. `None`, and the least, is 64 times the precision of the dtype.
-    - `max_steps`: the most Newton steps, at least 1; static.
+      Where they are off by more than that in proportion to the sums alone, what was found is
+      projected again.
+    - `max_steps`: the most Newton steps of a search, at least 1; static.
 
     Blondel, Seguy and Rolet (2018), AISTATS, arXiv:1710.06276, section 4; the method is that of Qi
     and Sun (1993), Math. Program. 58, 353-367, with an exact line search.
@@ -99,17 +101,68 @@ class TransportPolytope(AbstractMatrixProjection):
     def _one(
         self, x: Float[Array, "m n"], rows: Float[Array, " m"], columns: Float[Array, " n"]
     ) -> Float[Array, "m n"]:
-        largest = jnp.maximum(jnp.max(jnp.abs(x)), jnp.maximum(jnp.max(rows), jnp.max(columns)))
-        factor = power_below(largest)
-        x, rows, columns = x * factor, rows * factor, columns * factor
         given = jax.lax.stop_gradient((x, rows, columns))
-        support = _support(*given, tolerance(self.tol, x.dtype), self.max_steps)
-        inside = jnp.where(support, x, 0)
-        alpha, beta = _solved(
-            support, rows - jnp.sum(inside, axis=1), columns - jnp.sum(inside, axis=0), 0.0, 4
-        )
-        new = x + alpha[:, None] + beta
-        return jnp.where(support & ~(new < 0), new, 0) / factor
+        near, support, factor = self._searched(*given)
+        # The value is that of the nearer point, the derivative that of the given one.
+        x, rows, columns = near + (x - given[0]) * factor, rows * factor, columns * factor
+        return _on_support(support, x, rows, columns) / factor
+
+    def _searched(
+        self, x: Float[Array, "m n"], rows: Float[Array, " m"], columns: Float[Array, " n"]
+    ) -> tuple[Float[Array, "m n"], Bool[Array, "m n"], Float[Array, ""]]:
+        """Which elements of the projection are positive, and a matrix that has the same projection
+        and is of its size, times a factor.
+
+        What is found for a matrix of large elements has sums that are off by the rounding of these.
+        It is projected again, until its own rounding is all that is left.
+        """
+        sums = jnp.maximum(jnp.max(rows), jnp.max(columns))
+        tol = tolerance(self.tol, x.dtype)
+
+        def again(s: _Pass) -> _Pass:
+            factor = power_below(jnp.maximum(jnp.max(jnp.abs(s.new)), sums))
+            near = s.new * factor, rows * factor, columns * factor
+            support = _support(*near, tol, self.max_steps)
+            new = _on_support(support, *near)
+            error = jnp.maximum(
+                jnp.max(jnp.abs(jnp.sum(new, axis=1) - near[1])),
+                jnp.max(jnp.abs(jnp.sum(new, axis=0) - near[2])),
+            )
+            going = (error > tol * sums * factor) & (error / factor < s.error / 2)
+            return _Pass(near[0], support, factor, new / factor, error / factor, going)
+
+        most, start = jnp.full_like(sums, jnp.inf), jnp.max(jnp.abs(x)) >= 0  # false for NaN
+        first = again(_Pass(x, x > 0, most, x, most, start))
+        end = jax.lax.while_loop(lambda s: s.going, again, first)
+        return end.near, end.support, end.factor
+
+
+class _Pass(NamedTuple):
+    """- `near`, `support`, `factor`: what was projected, times a factor, and where that is not 0.
+    - `new`, `error`: the projection, and how far its sums are off.
+    """
+
+    near: Float[Array, "m n"]
+    support: Bool[Array, "m n"]
+    factor: Float[Array, ""]
+    new: Float[Array, "m n"]
+    error: Float[Array, ""]
+    going: Bool[Array, ""]
+
+
+def _on_support(
+    support: Bool[Array, "m n"],
+    x: Float[Array, "m n"],
+    rows: Float[Array, " m"],
+    columns: Float[Array, " n"],
+) -> Float[Array, "m n"]:
+    """The nearest matrix with these sums that is 0 where the support is not."""
+    inside = jnp.where(support, x, 0)
+    alpha, beta = _solved(
+        support, rows - jnp.sum(inside, axis=1), columns - jnp.sum(inside, axis=0), 0.0, 4
+    )
+    new = x + alpha[:, None] + beta
+    return jnp.where(support & ~(new < 0), new, 0)
 
 
 class _Search(NamedTuple):
