@@ -103,50 +103,114 @@ def _dykstra(static: _Static, numbers: list[Any], leaves: list[Array]) -> list[A
     return [x.astype(leaf.dtype) for x, leaf in zip(new, leaves, strict=True)]
 
 
+class _Round(NamedTuple):
+    """- `point`: after the sweeps; before, what they start from.
+    - `taken`: what was taken off by each set, in all rounds together.
+    - `spread`: how far apart the points of the sets are in the last sweep.
+    - `steps`: the sweeps of all rounds.
+    """
+
+    point: list[Array]
+    taken: list[list[Array]]
+    spread: Float[Array, ""]
+    steps: Int[Array, ""]
+    going: Bool[Array, ""]
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _nearest(static: _Static, numbers: list[Any], leaves: list[Array]) -> list[Array]:
-    taken = _converged(static, numbers, leaves)
-    return _sweep(static, taken, numbers, leaves)[0]
+    return _converged(static, numbers, leaves)[0]
 
 
 @_nearest.defjvp
 def _nearest_jvp(static: _Static, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    taken = _converged(static, *primals)
-    x, _ = _sweep(static, taken, *primals)
-    _, of_taken = jax.linearize(lambda taken: _sweep(static, taken, *primals), taken)
-    _, of_rest = jax.jvp(lambda *rest: _sweep(static, taken, *rest), primals, tangents)
+    point, taken = _converged(static, *primals)
+    at = partial(_sweep_at, static, point, taken)
+    _, of_taken = jax.linearize(lambda taken: at(taken, *primals), taken)
+    _, of_rest = jax.jvp(lambda *rest: at(taken, *rest), primals, tangents)
     solve = partial(_fixed_point, static)
     d_taken = jax.lax.custom_linear_solve(
         lambda v: _minus(v, of_taken(v)[1]), of_rest[1], solve=solve, transpose_solve=solve
     )
-    return x, jax.tree.map(jnp.add, of_rest[0], of_taken(d_taken)[0])
+    return point, jax.tree.map(jnp.add, of_rest[0], of_taken(d_taken)[0])
 
 
 def _sweep(
     static: _Static, taken: list[list[Array]], numbers: list[Any], leaves: list[Array]
-) -> tuple[list[Array], list[list[Array]]]:
-    """The point after one sweep, and what was taken off by each set."""
+) -> tuple[list[Array], list[list[Array]], Float[Array, ""]]:
+    """The point after one sweep, what was taken off by each set, and how far apart the points of
+    the sets are."""
     sets = jax.tree.unflatten(static.sets, numbers)
     x = leaves
     for given in taken:
         x = _minus(x, given)
-    new = []
+    new, points = [], []
     for projection, given in zip(sets, taken, strict=True):
         y = jax.tree.map(jnp.add, x, given)
         x = jax.tree.leaves(projection._apply(jax.tree.unflatten(static.treedef, y)))
         new.append(_minus(y, x))
+        points.append(x)
+    return x, new, largest_magnitude([_minus(x, point) for point in points])
+
+
+def _sweep_at(
+    static: _Static,
+    point: list[Array],
+    at: list[list[Array]],
+    taken: list[list[Array]],
+    numbers: list[Any],
+    leaves: list[Array],
+) -> tuple[list[Array], list[list[Array]]]:
+    """A sweep that changes nothing, for its derivatives: at the point that was found, and with what
+    is taken off there, whatever the rounding of the leaves."""
+    sets = jax.tree.unflatten(static.sets, numbers)
+    x = leaves
+    for given in taken:
+        x = _minus(x, given)
+    x = _valued(x, point)
+    new = []
+    for projection, given, taken_there in zip(sets, taken, at, strict=True):
+        y = jax.tree.map(jnp.add, x, _valued(given, taken_there))
+        x = jax.tree.leaves(projection._apply(jax.tree.unflatten(static.treedef, y)))
+        new.append(_minus(y, x))
+        x = _valued(x, point)
     return x, new
 
 
-def _converged(static: _Static, numbers: list[Any], leaves: list[Array]) -> list[list[Array]]:
-    """What is taken off by each set when no sweep changes it."""
+def _valued(x: list[Array], value: list[Array]) -> list[Array]:
+    """The derivative of arrays with the value of others."""
+    return jax.tree.map(lambda x, v: v + (x - jax.lax.stop_gradient(x)), x, value)
+
+
+def _converged(
+    static: _Static, numbers: list[Any], leaves: list[Array]
+) -> tuple[list[Array], list[list[Array]]]:
+    """The point in the sets, and what is taken off by each set when no sweep changes it.
+
+    Far from the sets the sweeps end when the points are as near to each other as the rounding of
+    the leaves allows. They start again from there, with numbers of the size of the result.
+    """
     zeros = [[jnp.zeros_like(x) for x in leaves] for _ in static.sets.children()]
-    return _repeated(
-        static,
-        lambda taken: _sweep(static, taken, numbers, leaves)[1],
-        zeros,
-        largest_magnitude(leaves),
+
+    def again(r: _Round) -> _Round:
+        end = _repeated(
+            static,
+            lambda taken: _sweep(static, taken, numbers, r.point)[1],
+            zeros,
+            largest_magnitude(r.point),
+            r.steps,
+        )
+        point, _, spread = _sweep(static, end.value, numbers, r.point)
+        least = tolerance(static.tol, spread.dtype) * largest_magnitude(point)
+        going = (spread > least) & (spread < r.spread / 2) & (end.number < static.max_steps)
+        return _Round(point, jax.tree.map(jnp.add, r.taken, end.value), spread, end.number, going)
+
+    largest = largest_magnitude(leaves)
+    start = _Round(
+        leaves, zeros, jnp.full_like(largest, jnp.inf), jnp.zeros_like(largest, int), largest >= 0
     )
+    end = jax.lax.while_loop(lambda r: r.going, again, start)
+    return end.point, end.taken
 
 
 def _fixed_point(static: _Static, matvec: Callable[[Any], Any], goal: Any) -> Any:
@@ -156,12 +220,16 @@ def _fixed_point(static: _Static, matvec: Callable[[Any], Any], goal: Any) -> An
         lambda v: jax.tree.map(jnp.add, v, _minus(goal, matvec(v))),
         goal,
         largest_magnitude(goal),
-    )
+    ).value
 
 
 def _repeated(
-    static: _Static, step: Callable[[Any], Any], start: Any, size: Float[Array, ""]
-) -> Any:
+    static: _Static,
+    step: Callable[[Any], Any],
+    start: Any,
+    size: Float[Array, ""],
+    number: int | Int[Array, ""] = 0,
+) -> _Steps:
     """What a step changes by no more than the tolerance, in proportion to its largest element and
     to `size`."""
     tol = tolerance(static.tol, size.dtype)
@@ -174,8 +242,8 @@ def _repeated(
         )
         return _Steps(s.number + 1, new, change > tol * largest)
 
-    first = _Steps(0, start, size >= 0)  # false for NaN
-    return jax.lax.while_loop(lambda s: s.going & (s.number < static.max_steps), body, first).value
+    first = _Steps(number, start, size >= 0)  # false for NaN
+    return jax.lax.while_loop(lambda s: s.going & (s.number < static.max_steps), body, first)
 
 
 def _minus(a: Any, b: Any) -> Any:
