@@ -14,8 +14,6 @@ from .._core.norms import power_below
 from ._matrices import AbstractMatrixProjection
 from ._search import check_search, tolerance
 
-_HALVINGS = 24
-
 
 class TransportPolytope(AbstractMatrixProjection):
     r"""The matrices without negative elements whose rows sum to $r$ and whose columns sum to $c$:
@@ -219,8 +217,12 @@ def _line_search(slope: Any, start: Float[Array, ""]) -> Float[Array, ""]:
         return jnp.where(beyond, low, middle), jnp.where(beyond, middle, high)
 
     one = jnp.ones_like(start)
-    low, _ = jax.lax.fori_loop(0, _HALVINGS, halve, (jnp.zeros_like(start), one))
-    return jnp.where(slope(one) <= 1e-3 * jnp.abs(start), one, low)
+    # A step may be long for what it should add where the support falls into parts.
+    halvings = jnp.finfo(start.dtype).nmant + 8
+    low, high = jax.lax.fori_loop(0, halvings, halve, (jnp.zeros_like(start), one))
+    below, above = slope(low), slope(high)
+    size = low + (high - low) * jnp.where(above > below, below / (below - above), 0)
+    return jnp.where(slope(one) <= 1e-3 * jnp.abs(start), one, size)
 
 
 def _solved(
