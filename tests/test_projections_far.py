@@ -183,8 +183,12 @@ class TestTransport:
             args = rows, columns, size * RNG.standard_normal((3, 3))
             along = [RNG.standard_normal(v.shape) for v in args]
             along[:2] = [v - np.mean(v) for v in along[:2]]  # the totals stay equal
-            project = lambda r, c, x: TransportPolytope(r, c)(x)
-            check_derivatives(project, args, tuple(along), atol=1e-6 * max(1.0, size))
+            check_derivatives(
+                lambda r, c, x: TransportPolytope(r, c)(x),
+                args,
+                tuple(along),
+                atol=1e-6 * max(1.0, size),
+            )
 
 
 @jax.jit

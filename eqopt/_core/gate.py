@@ -7,11 +7,13 @@ because XLA copies fresh values into a conditional.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 from jax.core import Tracer
 from jaxtyping import Array, Bool
+
+from .loop import varying_alike
 
 Carry = TypeVar("Carry")
 
@@ -28,22 +30,5 @@ def gate(predicate: bool | Bool[Array, ""], fn: Callable[[Carry], Carry], carry:
     """
     if not isinstance(predicate, Tracer):
         return fn(carry) if bool(predicate) else carry
-    return jax.lax.cond(predicate, fn, lambda carry: carry, _varying_like(fn, carry))
-
-
-def _varying_like(fn: Callable[[Any], Any], carry: Any) -> Any:
-    """The carry with the varying axes that `fn` gives it, so that both sides of the conditional
-    have one type inside `jax.shard_map`."""
-    out = jax.eval_shape(fn, carry)
-
-    def spread(x: Any, y: Any) -> Any:
-        missing = tuple(_varying(y) - _varying(x))
-        return jax.lax.pcast(x, missing, to="varying") if missing else x
-
-    return jax.tree.map(spread, carry, out)
-
-
-def _varying(x: Any) -> frozenset[str]:
-    aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
-    manual = getattr(aval, "manual_axis_type", None)
-    return frozenset(() if manual is None else manual.varying)
+    fn, carry = varying_alike(fn, carry)
+    return jax.lax.cond(predicate, fn, lambda carry: carry, carry)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, DTypeLike, Float, Inexact, PyTree
 
 from .arithmetic import abs_sq, safe_sqrt
 from .leaves import widen
+from .loop import while_loop
 
 
 @jax.jit
@@ -97,7 +98,7 @@ def scaled_norm(
     # A loop of one round at most. Mapped over vectors it is left out where none needs it, which a
     # conditional is not.
     carry = (squared, jnp.ones_like(squared), ~usual)
-    squared, factor, _ = jax.lax.while_loop(lambda carry: carry[2], scale, carry)
+    squared, factor, _ = while_loop(lambda carry: carry[2], scale, carry)
     return jnp.sqrt(squared), factor
 
 

@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+
+from .._core.loop import while_loop
 
 
 class Search(NamedTuple):
@@ -70,7 +71,7 @@ def continued(
     The dual method of Goldfarb and Idnani (1983), Math. Program. 27, 1-33: it adds the row that is
     violated most, and drops those whose multipliers reach 0 on the way.
     """
-    return jax.lax.while_loop(
+    return while_loop(
         lambda s: s.going & (s.step < max_steps), lambda s: _stepped(rows, slack, tol, s), s
     )
 

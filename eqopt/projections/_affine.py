@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._core.data import Data
+from .._core.loop import while_loop
 from .._core.norms import largest_magnitude, power_below
 from ._active import begun, continued, moved_on
 from ._data import as_matrix, as_rows, check_fits, check_rows, known_array
@@ -142,7 +143,7 @@ class Polyhedron(AbstractVectorProjection):
         slack, factor, largest = measured(nearest(a, b, x)[0])
         own_tol = tol * jnp.minimum(largest, jnp.max(jnp.abs(slack), initial=0))
         carry = begun(slack, own_tol), slack, own_tol, factor
-        carry = jax.lax.while_loop(
+        carry = while_loop(
             lambda carry: carry[0].going & (carry[0].step < self.max_steps), searched, carry
         )
         return carry[0].active

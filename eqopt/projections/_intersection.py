@@ -11,6 +11,7 @@ import wadler_lindig as wl
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._core.leaves import real_dtype, widen
+from .._core.loop import while_loop
 from .._core.norms import largest_magnitude
 from .._core.projection import AbstractProjection
 from ._search import check_search, tolerance
@@ -209,7 +210,7 @@ def _converged(
     start = _Round(
         leaves, zeros, jnp.full_like(largest, jnp.inf), jnp.zeros_like(largest, int), largest >= 0
     )
-    end = jax.lax.while_loop(lambda r: r.going, again, start)
+    end = while_loop(lambda r: r.going, again, start)
     return end.point, end.taken
 
 
@@ -243,7 +244,7 @@ def _repeated(
         return _Steps(s.number + 1, new, change > tol * largest)
 
     first = _Steps(number, start, size >= 0)  # false for NaN
-    return jax.lax.while_loop(lambda s: s.going & (s.number < static.max_steps), body, first)
+    return while_loop(lambda s: s.going & (s.number < static.max_steps), body, first)
 
 
 def _minus(a: Any, b: Any) -> Any:

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._core.data import Data
 from .._core.hyperparam import Number
+from .._core.loop import while_loop
 from .._core.norms import largest_magnitude, power_below
 from ._data import as_vector, check_fits, check_nonzero
 from ._vectors import AbstractVectorProjection
@@ -94,8 +95,11 @@ def _along(
     beyond, squared, of_a, of_x = _products(a, x, jnp.asarray(b, x.dtype))
     if only_beyond:
         beyond = jnp.where(beyond <= 0, 0, beyond)
-    size = beyond / jnp.where(squared > 0, squared, 1) / of_x
-    return size * jnp.where(of_a == 1, a, of_a * a)  # a choice, else it multiplies size and of_a
+    size = beyond / jnp.where(squared > 0, squared, 1)
+    of_a, of_x = jax.lax.stop_gradient((of_a, of_x))  # their squares may underflow
+    # Choices, else the compiler multiplies the factors with each other.
+    along = size * jnp.where(of_a == 1, a, of_a * a)
+    return jnp.where(of_x == 1, along, along / of_x)
 
 
 @jax.custom_jvp
@@ -104,38 +108,38 @@ def _products(
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
     r"""$f c\,(a^T x - b)$, $f^2 a^T a$, $f$ and $c$.
 
-    The factors $f$ and $c$ are 1 unless a sum overflows, or the second is far from 1. Then $f$,
-    and, where the first still overflows, $c$ are the powers of 2 that bring the largest numbers of
-    $a$, and of $x$ and $b$, near 1: constants to derivatives.
+    The factors $f$ and $c$ are 1 unless the quotient of the two overflows, or the second is far
+    from 1. Then they are the powers of 2 that bring the largest numbers of $a$, and of $x$ and $b$,
+    near 1: constants to derivatives.
     """
     beyond, squared = _product(a, x) - b, jnp.sum(jnp.square(a))
     far = float(jnp.finfo(squared.dtype).tiny) ** 0.4  # derivatives divide by the square
-    usual = (squared > far) & (squared < 1 / far) & jnp.isfinite(beyond)
+    usual = (squared > far) & (squared < 1 / far)
+    usual &= jnp.isfinite(beyond / jnp.where(usual, squared, 1))
 
     def scale(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         # Else the compiler takes this out of the loop.
         own_a, own_x, own_b, _ = jax.lax.optimization_barrier((a, x, b, carry))
         of_a = power_below(largest_magnitude(own_a))
-        own_a = own_a * of_a
-        beyond = jnp.sum(own_a * own_x) - own_b * of_a
         of_x = power_below(largest_magnitude((own_x, own_b)))
-        of_x = jnp.where(jnp.isfinite(beyond), 1, of_x)
-        beyond = jnp.sum(own_a * (own_x * of_x)) - own_b * of_x * of_a
+        own_a = own_a * of_a
+        beyond = _product(own_a, own_x * of_x) - own_b * of_x * of_a
         return beyond, jnp.sum(jnp.square(own_a)), of_a, of_x, jnp.zeros_like(carry[-1])
 
     # A loop of one round at most. Mapped over vectors it is left out where none needs it, which a
     # conditional is not.
     one = jnp.ones_like(beyond)
     carry = (beyond, squared, one, one, ~usual)
-    return jax.lax.while_loop(lambda carry: carry[-1], scale, carry)[:-1]
+    return while_loop(lambda carry: carry[-1], scale, carry)[:-1]
 
 
 @_products.defjvp
 def _products_jvp(primals: Any, tangents: Any) -> Any:
     (a, x, b), (da, dx, db) = primals, tangents
     beyond, squared, of_a, of_x = _products(a, x, b)
-    d_beyond = jnp.sum(of_a * da * (of_x * x)) + jnp.sum(of_a * a * (of_x * dx)) - of_a * of_x * db
-    d_squared = 2 * jnp.sum(of_a * a * (of_a * da))
+    a, x = a * of_a, x * of_x
+    d_beyond = of_a * _product(da, x) + of_x * (_product(a, dx) - of_a * db)
+    d_squared = 2 * of_a * _product(a, da)
     constant = jnp.zeros_like(of_a)
     return (beyond, squared, of_a, of_x), (d_beyond, d_squared, constant, constant)
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._core.loop import while_loop
 from .._core.norms import largest_magnitude, power_below
 
 _MAX_PASSES = 50
@@ -60,7 +61,7 @@ def nearest(
         return _Pass(s.number + 1, point, s.multipliers + multipliers / factor, moved)
 
     start = _Pass(0, x, jnp.zeros_like(b), jnp.max(jnp.abs(x)) >= 0)
-    end = jax.lax.while_loop(lambda s: s.going & (s.number < _MAX_PASSES), again, start)
+    end = while_loop(lambda s: s.going & (s.number < _MAX_PASSES), again, start)
     return jnp.where(jnp.any(jnp.isnan(x)), jnp.nan, end.point), end.multipliers
 
 

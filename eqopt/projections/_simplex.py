@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._core.hyperparam import NonNegativeNumber
+from .._core.loop import while_loop
 from ._vectors import AbstractPartsProjection
 
 
@@ -108,7 +109,7 @@ def _threshold(parts: Sequence[Array], scale: Any) -> Float[Array, ""]:
     start = jnp.zeros_like(jnp.max(parts[0])) - scale
     most = jnp.full_like(start, jnp.iinfo(jnp.int32).max, jnp.int32)
     carry = (start, most, jnp.ones_like(start, bool))
-    return jax.lax.while_loop(lambda carry: carry[2], advance, carry)[0]
+    return while_loop(lambda carry: carry[2], advance, carry)[0]
 
 
 def _step(above: Sequence[Array], scale: Any) -> tuple[Float[Array, ""], Int[Array, ""]]:

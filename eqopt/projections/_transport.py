@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._core.data import Data, concrete
 from .._core.leaves import gathered, sharded_like
+from .._core.loop import while_loop
 from .._core.norms import power_below
 from ._matrices import AbstractMatrixProjection
 from ._search import check_search, tolerance
@@ -103,49 +104,68 @@ class TransportPolytope(AbstractMatrixProjection):
         near, support, factor = self._searched(*given)
         # The value is that of the nearer point, the derivative that of the given one.
         x, rows, columns = near + (x - given[0]) * factor, rows * factor, columns * factor
-        return _on_support(support, x, rows, columns) / factor
+        new = _on_support(support, x, rows, columns)
+        return jnp.where(support & ~(new < 0), new, 0) / factor
 
     def _searched(
         self, x: Float[Array, "m n"], rows: Float[Array, " m"], columns: Float[Array, " n"]
     ) -> tuple[Float[Array, "m n"], Bool[Array, "m n"], Float[Array, ""]]:
-        """Which elements of the projection are positive, and a matrix that has the same projection
-        and is of its size, times a factor.
+        r"""A matrix that has the same projection and is of its size where that is positive, and
+        where it is; both times a factor.
 
-        What is found for a matrix of large elements has sums that are off by the rounding of these.
-        It is projected again, until its own rounding is all that is left.
+        The projections of $X_{ij}$ and of $X_{ij} + \alpha_i + \beta_j$ are the same. What is
+        found for large elements has sums that are off by the rounding of these, so the search goes
+        on from the second, until its own rounding is all that is left.
         """
         sums = jnp.maximum(jnp.max(rows), jnp.max(columns))
         tol = tolerance(self.tol, x.dtype)
 
         def again(s: _Pass) -> _Pass:
-            factor = power_below(jnp.maximum(jnp.max(jnp.abs(s.new)), sums))
-            near = s.new * factor, rows * factor, columns * factor
-            support = _support(*near, tol, self.max_steps)
-            new = _on_support(support, *near)
-            error = jnp.maximum(
-                jnp.max(jnp.abs(jnp.sum(new, axis=1) - near[1])),
-                jnp.max(jnp.abs(jnp.sum(new, axis=0) - near[2])),
-            )
+            positive = jnp.max(jnp.maximum(s.near, 0)) / s.factor
+            factor = power_below(jnp.maximum(positive, sums))
+            near, goal = s.near * (factor / s.factor), (rows * factor, columns * factor)
+            for axis in (0, 1):  # the search is short where no row and no column is far below 0
+                near = near - jnp.minimum(jnp.max(near, axis=axis, keepdims=True), 0)
+            near = _shifted(near, *goal, tol, self.max_steps)
+            support = near > 0
+            near = _on_support(support, near, *goal)
+            error = _error(*_beyond(jnp.where(support, near, 0), *goal))
             going = (error > tol * sums * factor) & (error / factor < s.error / 2)
-            return _Pass(near[0], support, factor, new / factor, error / factor, going)
+            return _Pass(near, support, factor, error / factor, going)
 
-        most, start = jnp.full_like(sums, jnp.inf), jnp.max(jnp.abs(x)) >= 0  # false for NaN
-        first = again(_Pass(x, x > 0, most, x, most, start))
-        end = jax.lax.while_loop(lambda s: s.going, again, first)
+        factor = power_below(jnp.maximum(jnp.max(jnp.abs(x)), sums))
+        # The nearest matrix with these sums, whatever its signs.
+        of_rows, of_columns = _beyond(x * factor, rows * factor, columns * factor)
+        mean = jnp.mean(of_rows) / x.shape[1]
+        near = x * factor - of_rows[:, None] / x.shape[1] - (of_columns / x.shape[0] - mean)
+        start = jnp.max(jnp.abs(x)) >= 0  # false for NaN
+        most = jnp.full_like(sums, jnp.inf)
+        first = again(_Pass(near, near > 0, factor, most, start))
+        end = while_loop(lambda s: s.going, again, first)
         return end.near, end.support, end.factor
 
 
 class _Pass(NamedTuple):
-    """- `near`, `support`, `factor`: what was projected, times a factor, and where that is not 0.
-    - `new`, `error`: the projection, and how far its sums are off.
+    """- `near`, `support`, `factor`: what has the same projection, times a factor, and where that
+      is positive.
+    - `error`: how far the sums are off.
     """
 
     near: Float[Array, "m n"]
     support: Bool[Array, "m n"]
     factor: Float[Array, ""]
-    new: Float[Array, "m n"]
     error: Float[Array, ""]
     going: Bool[Array, ""]
+
+
+def _beyond(
+    x: Float[Array, "m n"], rows: Float[Array, " m"], columns: Float[Array, " n"]
+) -> tuple[Float[Array, " m"], Float[Array, " n"]]:
+    return jnp.sum(x, axis=1) - rows, jnp.sum(x, axis=0) - columns
+
+
+def _error(of_rows: Float[Array, " m"], of_columns: Float[Array, " n"]) -> Float[Array, ""]:
+    return jnp.maximum(jnp.max(jnp.abs(of_rows)), jnp.max(jnp.abs(of_columns)))
 
 
 def _on_support(
@@ -154,13 +174,11 @@ def _on_support(
     rows: Float[Array, " m"],
     columns: Float[Array, " n"],
 ) -> Float[Array, "m n"]:
-    """The nearest matrix with these sums that is 0 where the support is not."""
-    inside = jnp.where(support, x, 0)
-    alpha, beta = _solved(
-        support, rows - jnp.sum(inside, axis=1), columns - jnp.sum(inside, axis=0), 0.0, 4
-    )
-    new = x + alpha[:, None] + beta
-    return jnp.where(support & ~(new < 0), new, 0)
+    """The matrix plus a number for each row and each column, so that these are the sums over the
+    support."""
+    of_rows, of_columns = _beyond(jnp.where(support, x, 0), rows, columns)
+    alpha, beta = _solved(support, -of_rows, -of_columns, 0.0, 4)
+    return x + alpha[:, None] + beta
 
 
 class _Search(NamedTuple):
@@ -170,18 +188,18 @@ class _Search(NamedTuple):
     going: Bool[Array, ""]
 
 
-def _support(
+def _shifted(
     x: Float[Array, "m n"],
     rows: Float[Array, " m"],
     columns: Float[Array, " n"],
     tol: float,
     max_steps: int,
-) -> Bool[Array, "m n"]:
-    """Which elements of the projection are positive."""
+) -> Float[Array, "m n"]:
+    """The matrix plus a number for each row and each column, so that these are the sums of what is
+    positive."""
 
     def beyond(alpha: Array, beta: Array) -> tuple[Array, Array]:
-        positive = jnp.maximum(x + alpha[:, None] + beta, 0)
-        return jnp.sum(positive, axis=1) - rows, jnp.sum(positive, axis=0) - columns
+        return _beyond(jnp.maximum(x + alpha[:, None] + beta, 0), rows, columns)
 
     def slope(size: Array, s: _Search, d_alpha: Array, d_beta: Array) -> Array:
         of_rows, of_columns = beyond(s.alpha + size * d_alpha, s.beta + size * d_beta)
@@ -189,22 +207,17 @@ def _support(
 
     def body(s: _Search) -> _Search:
         of_rows, of_columns = beyond(s.alpha, s.beta)
-        error = jnp.maximum(jnp.max(jnp.abs(of_rows)), jnp.max(jnp.abs(of_columns)))
         support = x + s.alpha[:, None] + s.beta > 0
-        d_alpha, d_beta = _solved(support, -of_rows, -of_columns, 1e-2 * jnp.minimum(error, 1), 1)
-        start = slope(jnp.zeros_like(error), s, d_alpha, d_beta)
+        ridge = 1e-2 * jnp.minimum(_error(of_rows, of_columns), 1)
+        d_alpha, d_beta = _solved(support, -of_rows, -of_columns, ridge, 1)
+        start = slope(jnp.zeros_like(ridge), s, d_alpha, d_beta)
         size = _line_search(lambda t: slope(t, s, d_alpha, d_beta), start)
         alpha, beta = s.alpha + size * d_alpha, s.beta + size * d_beta
-        of_rows, of_columns = beyond(alpha, beta)
-        error = jnp.maximum(jnp.max(jnp.abs(of_rows)), jnp.max(jnp.abs(of_columns)))
-        return _Search(s.step + 1, alpha, beta, error > tol)
+        return _Search(s.step + 1, alpha, beta, _error(*beyond(alpha, beta)) > tol)
 
-    # The nearest matrix with these sums, whatever its signs.
-    alpha = (rows - jnp.sum(x, axis=1)) / x.shape[1]
-    beta = (columns - jnp.sum(x, axis=0)) / x.shape[0]
-    start = _Search(0, alpha, beta - jnp.mean(alpha), jnp.max(jnp.abs(x)) >= 0)
-    end = jax.lax.while_loop(lambda s: s.going & (s.step < max_steps), body, start)
-    return x + end.alpha[:, None] + end.beta > 0
+    start = _Search(0, 0 * rows, 0 * columns, jnp.max(x) >= -jnp.inf)
+    end = while_loop(lambda s: s.going & (s.step < max_steps), body, start)
+    return x + end.alpha[:, None] + end.beta
 
 
 def _line_search(slope: Any, start: Float[Array, ""]) -> Float[Array, ""]:
