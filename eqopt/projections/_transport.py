@@ -15,6 +15,8 @@ from .._core.norms import power_below
 from ._matrices import AbstractMatrixProjection
 from ._search import check_search, tolerance
 
+_PASSES = 4
+
 
 class TransportPolytope(AbstractMatrixProjection):
     r"""The matrices without negative elements whose rows sum to $r$ and whose columns sum to $c$:
@@ -124,14 +126,18 @@ class TransportPolytope(AbstractMatrixProjection):
             positive = jnp.max(jnp.maximum(s.near, 0)) / s.factor
             factor = power_below(jnp.maximum(positive, sums))
             near, goal = s.near * (factor / s.factor), (rows * factor, columns * factor)
+            # What is wrong still after some passes is the rounding of the given elements: then any
+            # matrix with these sums that is near will do.
+            near = jnp.maximum(near, jnp.where(s.number < _PASSES, -jnp.inf, 0))
             for axis in (0, 1):  # the search is short where no row and no column is far below 0
                 near = near - jnp.minimum(jnp.max(near, axis=axis, keepdims=True), 0)
             near = _shifted(near, *goal, tol, self.max_steps)
             support = near > 0
             near = _on_support(support, near, *goal)
-            error = _error(*_beyond(jnp.where(support, near, 0), *goal))
-            going = (error > tol * sums * factor) & (error / factor < s.error / 2)
-            return _Pass(near, support, factor, error / factor, going)
+            error = _error(*_beyond(jnp.where(support & (near > 0), near, 0), *goal))
+            halved = error / factor < s.error / 2
+            going = (error > tol * sums * factor) & (halved | (s.number < 4 * _PASSES))
+            return _Pass(s.number + 1, near, support, factor, error / factor, going)
 
         factor = power_below(jnp.maximum(jnp.max(jnp.abs(x)), sums))
         # The nearest matrix with these sums, whatever its signs.
@@ -140,8 +146,7 @@ class TransportPolytope(AbstractMatrixProjection):
         near = x * factor - of_rows[:, None] / x.shape[1] - (of_columns / x.shape[0] - mean)
         start = jnp.max(jnp.abs(x)) >= 0  # false for NaN
         most = jnp.full_like(sums, jnp.inf)
-        first = again(_Pass(near, near > 0, factor, most, start))
-        end = while_loop(lambda s: s.going, again, first)
+        end = while_loop(lambda s: s.going, again, _Pass(0, near, near > 0, factor, most, start))
         return end.near, end.support, end.factor
 
 
@@ -151,6 +156,7 @@ class _Pass(NamedTuple):
     - `error`: how far the sums are off.
     """
 
+    number: int | Int[Array, ""]
     near: Float[Array, "m n"]
     support: Bool[Array, "m n"]
     factor: Float[Array, ""]
@@ -213,7 +219,10 @@ def _shifted(
         start = slope(jnp.zeros_like(ridge), s, d_alpha, d_beta)
         size = _line_search(lambda t: slope(t, s, d_alpha, d_beta), start)
         alpha, beta = s.alpha + size * d_alpha, s.beta + size * d_beta
-        return _Search(s.step + 1, alpha, beta, _error(*beyond(alpha, beta)) > tol)
+        # Large shifts, from one part of the support to another, are rounded themselves.
+        largest = jnp.maximum(jnp.max(jnp.abs(alpha)), jnp.max(jnp.abs(beta)))
+        least = jnp.maximum(tol, tolerance(None, x.dtype) * largest)
+        return _Search(s.step + 1, alpha, beta, _error(*beyond(alpha, beta)) > least)
 
     start = _Search(0, 0 * rows, 0 * columns, jnp.max(x) >= -jnp.inf)
     end = while_loop(lambda s: s.going & (s.step < max_steps), body, start)
@@ -221,7 +230,9 @@ def _shifted(
 
 
 def _line_search(slope: Any, start: Float[Array, ""]) -> Float[Array, ""]:
-    """The size of a step, at most 1, at which a growing slope is 0."""
+    """The size of a step at which a growing slope, negative at first, is 0; 1 where that is near
+    enough."""
+    one, steep = jnp.ones_like(start), jnp.abs(start)
 
     def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
@@ -229,13 +240,14 @@ def _line_search(slope: Any, start: Float[Array, ""]) -> Float[Array, ""]:
         beyond = slope(middle) > 0
         return jnp.where(beyond, low, middle), jnp.where(beyond, middle, high)
 
-    one = jnp.ones_like(start)
+    # Where the support is in parts that don't fit, the slope stays until the next element enters.
+    end = while_loop(lambda t: slope(t) < -0.5 * steep, lambda t: 4 * t, one)
     # A step may be long for what it should add where the support falls into parts.
     halvings = jnp.finfo(start.dtype).nmant + 8
-    low, high = jax.lax.fori_loop(0, halvings, halve, (jnp.zeros_like(start), one))
+    low, high = jax.lax.fori_loop(0, halvings, halve, (jnp.zeros_like(start), end))
     below, above = slope(low), slope(high)
     size = low + (high - low) * jnp.where(above > below, below / (below - above), 0)
-    return jnp.where(slope(one) <= 1e-3 * jnp.abs(start), one, size)
+    return jnp.where((end == 1) & (slope(one) <= 1e-3 * steep), one, size)
 
 
 def _solved(
