@@ -28,7 +28,9 @@ def gate(predicate: bool | Bool[Array, ""], fn: Callable[[Carry], Carry], carry:
     """
     if not isinstance(predicate, Tracer):
         return fn(carry) if bool(predicate) else carry
-    return jax.lax.cond(predicate, fn, lambda carry: carry, _varying_like(fn, carry))
+    if jax.sharding.get_abstract_mesh().manual_axes:  # elsewhere nothing varies
+        carry = _varying_like(fn, carry)
+    return jax.lax.cond(predicate, fn, lambda carry: carry, carry)
 
 
 def _varying_like(fn: Callable[[Any], Any], carry: Any) -> Any:
