@@ -13,6 +13,8 @@ import jax
 from jax.core import Tracer
 from jaxtyping import Array, Bool
 
+from .leaves import varying
+
 Carry = TypeVar("Carry")
 
 
@@ -39,13 +41,7 @@ def _varying_like(fn: Callable[[Any], Any], carry: Any) -> Any:
     out = jax.eval_shape(fn, carry)
 
     def spread(x: Any, y: Any) -> Any:
-        missing = tuple(_varying(y) - _varying(x))
+        missing = tuple(varying(y) - varying(x))
         return jax.lax.pcast(x, missing, to="varying") if missing else x
 
     return jax.tree.map(spread, carry, out)
-
-
-def _varying(x: Any) -> frozenset[str]:
-    aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
-    manual = getattr(aval, "manual_axis_type", None)
-    return frozenset(() if manual is None else manual.varying)
