@@ -113,72 +113,69 @@ def gradients():
 
 
 def run(optim, grads):
-    """The parameters and the states after each gradient, what to evaluate with at the end, and
-    the numbers in force then."""
-    state = optim.init(PARAMS)
+    """The parameters and the state after all gradients, those after each, what to evaluate with at
+    the end, and the numbers in force then."""
 
     def body(carry, g):
         params, state = carry
         carry = optim.step(g, state, params, **EXTRAS)
         return carry, carry
 
-    (params, state), each = jax.lax.scan(body, (PARAMS, state), grads)
-    return each, optim.eval_params(state, params), eqopt.hyperparameters(optim, state)
-
-
-# Small programs without fused loops take a third of the time to compile.
-_quickly = partial(
-    jax.jit,
-    compiler_options={"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False},
-)
+    last, each = jax.lax.scan(body, (PARAMS, optim.init(PARAMS)), grads)
+    return last, each, optim.eval_params(last[1], last[0]), eqopt.hyperparameters(optim, last[1])
 
 
 @pytest.mark.parametrize("outer", WRAPPERS)
 def test_pairs(outer):
     """Each wrapper around each other one around AdamW: nothing raises, the types of the state stay
-    fixed (a `scan` demands it), what is inside sees the keywords, `find`, `hyperparameters` and
-    `eval_params` reach it, and a guard outside lets nothing bad through."""
-    grads = gradients()
+    fixed (a `scan` demands it), what is inside gets the keywords that it needs, `find`,
+    `hyperparameters` and `eval_params` reach it, and a guard outside lets nothing bad through."""
     for inner in WRAPPERS:
-        optim = WRAPPERS[outer].wrap(WRAPPERS[inner].wrap(Seen() >> eqopt.AdamW(0.1)))
-        out = _quickly(partial(run, optim))(grads)
         try:
-            check(WRAPPERS[outer], WRAPPERS[inner], optim, *out)
+            check(WRAPPERS[outer], WRAPPERS[inner])
         except Exception as error:
             error.add_note(f"{outer} around {inner}")
             raise
 
 
-def check(outer, inner, optim, each, evaluated, numbers):
-    params, states = each
-    trees.assert_same_type(jax.tree.map(lambda x: x[-1], each), (PARAMS, optim.init(PARAMS)))
-    assert np.all(np.diff(states.count) == 1) and eqopt.find(states, eqopt.ScaleByAdamState)
-
-    rates = [value for path, value in numbers.items() if path.endswith("adamw.learning_rate")]
-    np.testing.assert_allclose(rates, [0.1], rtol=1e-6)
-
-    if not outer.forgets and not inner.forgets:
-        seen = eqopt.find(states, SeenState)
-        assert (seen.value[-1], seen.temperature[-1]) == (VALUE, TEMPERATURE)
-
+def check(outer, inner):
+    optim = outer.wrap(inner.wrap(Seen() >> eqopt.AdamW(0.1)))
+    fn, grads = partial(run, optim), gradients()
+    # Types need no compiled program.
+    out = trees.quick_jit(fn)(grads) if outer.guards else jax.eval_shape(fn, grads)
+    (params, state), each, evaluated, numbers = out
+    trees.assert_same_type((params, state), (PARAMS, optim.init(PARAMS)))
     trees.assert_same_type(evaluated, PARAMS)
-    if not outer.averages and not inner.averages:
-        trees.assert_equal(evaluated, jax.tree.map(lambda x: x[-1], params))
-
+    assert eqopt.find(state, eqopt.ScaleByAdamState) and eqopt.find(state, SeenState)
+    (rate,) = [value for path, value in numbers.items() if path.endswith("adamw.learning_rate")]
     if outer.guards:
-        moved = [np.diff(x, axis=0, prepend=PARAMS[name][None]) for name, x in params.items()]
-        inside = jax.tree.leaves(states.inner.inner_state)
-        for x in moved:
-            assert np.all(np.isfinite(x)) and np.all(x[~GOOD] == 0)
-        for x in inside:
-            assert not np.any(np.isnan(x))
-            np.testing.assert_array_equal(x[~GOOD], x[np.flatnonzero(~GOOD) - 1])
-        assert any(np.any(x[GOOD] != 0) for x in moved)
+        np.testing.assert_allclose(rate, 0.1, rtol=1e-6)
+        check_values(inner, params, state, evaluated)
+        check_guard(*each)
+
+
+def check_values(inner, params, state, evaluated):
+    assert state.count == len(GOOD)
+    if not inner.forgets:
+        seen = eqopt.find(state, SeenState)
+        assert (seen.value, seen.temperature) == (VALUE, TEMPERATURE)
+    if not inner.averages:
+        trees.assert_equal(evaluated, params)
+
+
+def check_guard(params, states):
+    moved = [np.diff(x, axis=0, prepend=PARAMS[name][None]) for name, x in params.items()]
+    for x in moved:
+        assert np.all(np.isfinite(x)) and np.all(x[~GOOD] == 0)
+    assert any(np.any(x[GOOD] != 0) for x in moved)
+    for x in jax.tree.leaves(states.inner.inner_state):
+        assert not np.any(np.isnan(x))
+        np.testing.assert_array_equal(x[~GOOD], x[np.flatnonzero(~GOOD) - 1])
 
 
 def test_guards_are_tested():
     """Without a guard the bad gradients do reach the parameters, so the check above can fail."""
-    (params, _), *_ = _quickly(partial(run, Seen() >> eqopt.AdamW(0.1)))(gradients())
+    _, (params, _), *_ = trees.quick_jit(partial(run, Seen() >> eqopt.AdamW(0.1)))(gradients())
     assert np.isnan(params["s"][-1]) and np.isnan(params["w"][-1, 0])
 
 
