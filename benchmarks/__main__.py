@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from .measure import Timings, compare, our_step, projection_step, their_step
-from .pairs import LARGE, MANY, MODEL, PAIRS, PROJECTIONS, TREES, Pair, ProjectionPair
+from .pairs import LARGE, MANY, MODEL, PAIRS, PROJECTIONS, TREES, WRAPPERS, Pair, ProjectionPair
 
 HEADER = (
     f"{'optimizer':16} {'tree':24} {'step':>6} {'target':>7} {'lower':>6} {'target':>7} "
@@ -46,7 +46,7 @@ def main() -> int:
     print("Ratios of medians, eqopt / optax; below 1 is faster. Memory as eqopt / optax.")
     print(HEADER)
     results = []
-    for name, pair in (PAIRS | PROJECTIONS).items():
+    for name, pair in (PAIRS | WRAPPERS | PROJECTIONS).items():
         if arguments.only not in name:
             continue
         for tree in pair.trees:

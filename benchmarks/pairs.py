@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 import eqopt
-from eqopt import projections
+from eqopt import projections, select
 
 
 class Pair(NamedTuple):
@@ -156,6 +156,55 @@ PAIRS: dict[str, Pair] = {
         MOMENTS,
         (LAYERS,),
         0.5,
+    ),
+}
+
+
+def _around_adamw(ours: Any, theirs: Any, step: float) -> Pair:
+    """A wrapper around AdamW, on the large tree."""
+    return Pair(ours(eqopt.AdamW(1e-3)), theirs(optax.adamw(1e-3)), step, MOMENTS, (LARGE,))
+
+
+def _skipping_in_optax(optimizer: Any) -> Any:
+    return optax.MultiSteps(optimizer, 1, should_skip_update_fn=optax.skip_not_finite)
+
+
+def _lookahead_in_optax(optimizer: Any) -> Any:
+    """With the slow weights in the state, so that parameters go in and out as they are; a step has
+    nothing else to do."""
+    tx = optax.lookahead(optimizer, 5, 0.5)
+
+    def init(params: Any) -> Any:
+        return params, tx.init(optax.LookaheadParams(params, params))
+
+    def update(updates: Any, state: Any, params: Any) -> Any:
+        slow, state = state
+        both, state = tx.update(updates, state, optax.LookaheadParams(params, slow))
+        return both.fast, (optax.apply_updates(slow, both.slow), state)
+
+    return optax.GradientTransformation(init, update)
+
+
+WRAPPERS: dict[str, Pair] = {
+    "MultiSteps": _around_adamw(
+        lambda inner: eqopt.MultiSteps(inner, 4), lambda inner: optax.MultiSteps(inner, 4), 0.2
+    ),
+    "ApplyIfFinite": _around_adamw(
+        lambda inner: eqopt.ApplyIfFinite(inner, 5),
+        lambda inner: optax.apply_if_finite(inner, 5),
+        0.6,
+    ),
+    "SkipNotFinite": _around_adamw(eqopt.SkipNotFinite, _skipping_in_optax, 0.3),
+    "Lookahead": _around_adamw(
+        lambda inner: eqopt.Lookahead(inner, 5, 0.5), _lookahead_in_optax, ONE
+    ),
+    "Partition": _around_adamw(
+        lambda inner: eqopt.Partition([(select.Path("[01]"), inner)], default=eqopt.SGD(1e-3, 0.9)),
+        lambda inner: optax.partition(
+            {"adamw": inner, "sgd": optax.sgd(1e-3, 0.9)},
+            lambda tree: {name: "adamw" if name in ("w0", "w1") else "sgd" for name in tree},
+        ),
+        ONE,
     ),
 }
 

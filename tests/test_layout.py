@@ -1,11 +1,14 @@
 """`Flatten` and `SplitRealAndImaginary`: what is seen inside, and what comes back."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 import trees
+from jax.sharding import PartitionSpec as P
 
 import eqopt
 from eqopt import projections, select
@@ -109,3 +112,30 @@ def test_selectors_reach_both_parts():
         zeros = jax.tree.map(jnp.zeros_like, PARAMS)
         updates, _ = optim(zeros, optim.init(PARAMS), PARAMS)
         trees.assert_equal(updates, {**PARAMS, "r": jnp.zeros(1)})
+
+
+def test_flatten_of_leaves_that_vary_differently():
+    """Inside `shard_map`, leaves of one device each beside leaves that all share: through a `scan`,
+    which demands fixed types, it gives what the leaves alone do."""
+    spec = {"a": P(), "b": P("data"), "c": P()}
+    params = {"a": jnp.ones(3), "b": jnp.arange(8.0), "c": jnp.ones(())}
+    grads = trees.stack([trees.grads(params, t) for t in range(3)])
+
+    def inside(optim, params, grads):
+        state = optim.init(params)
+        names = set(eqopt.find(state, eqopt.ScaleByAdamState).mu)
+        assert names in ({"a", "b", "c"}, {"float32[]", "float32[data]"})
+
+        def body(carry, g):
+            return optim.step(g, carry[1], carry[0]), None
+
+        return jax.lax.scan(body, (params, state), grads)[0][0]
+
+    def run(optim):
+        over_steps = {"a": P(), "b": P(None, "data"), "c": P()}
+        fn = jax.shard_map(partial(inside, optim), in_specs=(spec, over_steps), out_specs=spec)
+        return trees.quick_jit(fn)(params, grads)
+
+    with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))):
+        adam = eqopt.Adam(0.1)
+        trees.assert_close(run(eqopt.Flatten(adam)), run(adam))

@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 from .component import Component
 from .hyperparam import check_scalars
 from .leafwise import check_same_paths
-from .leaves import is_abstract, is_trained, paths_and_leaves, select_leaves
+from .leaves import is_abstract, is_trained, paths_and_leaves, select_leaves, varying
 from .selector import AbstractSelector
 
 if TYPE_CHECKING:
@@ -259,6 +259,8 @@ def _expected_state(transform: "AbstractTransform", like: PyTree) -> Any:
         state = transform._initial_state(structs).inner
         found.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state))
 
+    if any(map(varying, jax.tree.leaves(like))):  # which a struct does not tell
+        return jax.eval_shape(lambda tree: transform._initial_state(tree).inner, like)
     try:
         jax.eval_shape(run)
         return found[0]

@@ -123,6 +123,13 @@ def _is_sharded(x: Array) -> bool:
     return any(axis is not None for axis in jax.typeof(x).sharding.spec)
 
 
+def varying(x: Any) -> frozenset[str]:
+    """The axes of the mesh over which a leaf varies, inside `jax.shard_map`."""
+    aval = x if is_abstract(x) else jax.typeof(x)
+    manual = getattr(aval, "manual_axis_type", None)
+    return frozenset(() if manual is None else manual.varying)
+
+
 def select_leaves(tree: PyTree, keep: Sequence[bool]) -> PyTree:
     """The tree with `None` for the leaves, in order, that are not kept."""
     leaves, treedef = jax.tree.flatten(tree)

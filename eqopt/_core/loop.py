@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .leaves import varying
+
 Carry = TypeVar("Carry")
 
 
@@ -17,7 +19,7 @@ def while_loop(
     yet and the body makes it do so. There all that comes out varies alike."""
     if _manual():
         leaves = jax.tree.leaves((carry, jax.eval_shape(body, carry)))
-        axes = frozenset().union(*map(_varying, leaves))
+        axes = frozenset().union(*map(varying, leaves))
         return jax.lax.while_loop(going, lambda x: _spread(body(x), axes), _spread(carry, axes))
     return jax.lax.while_loop(going, body, carry)
 
@@ -31,11 +33,11 @@ def varying_alike(
         return fn, carry
 
     def spread_fn(carry: Carry) -> Carry:
-        return _spread(fn(carry), jax.tree.map(_varying, carry))
+        return _spread(fn(carry), jax.tree.map(varying, carry))
 
     while True:
-        axes = jax.tree.map(_varying, jax.eval_shape(spread_fn, carry))
-        if axes == jax.tree.map(_varying, carry):
+        axes = jax.tree.map(varying, jax.eval_shape(spread_fn, carry))
+        if axes == jax.tree.map(varying, carry):
             return spread_fn, carry
         carry = _spread(carry, axes)
 
@@ -48,15 +50,9 @@ def _spread(tree: Any, axes: Any) -> Any:
     """The tree with varying axes added to its leaves: the same for all, or a tree of them."""
 
     def spread(x: Any, axes: frozenset[str]) -> Any:
-        missing = tuple(axes - _varying(x))
+        missing = tuple(axes - varying(x))
         return jax.lax.pcast(jnp.asarray(x), missing, to="varying") if missing else x
 
     if isinstance(axes, frozenset):
         return jax.tree.map(lambda x: spread(x, axes), tree)
     return jax.tree.map(spread, tree, axes)
-
-
-def _varying(x: Any) -> frozenset[str]:
-    aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
-    manual = getattr(aval, "manual_axis_type", None)
-    return frozenset(() if manual is None else manual.varying)

@@ -37,9 +37,14 @@ def scalars_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether no element of any leaf is NaN or infinite."""
-    return reduce(
-        and_, (jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)), jnp.asarray(True)
-    )
+    return reduce(and_, map(_all_finite, jax.tree.leaves(tree)), jnp.asarray(True))
+
+
+@jax.jit
+def _all_finite(x: Inexact[Array, "..."]) -> Bool[Array, ""]:
+    # A sum of zeros, or NaN. Half the time of `jnp.all(jnp.isfinite(x))` on a CPU, where XLA keeps
+    # an array of bools.
+    return jnp.sum(x - x) == 0
 
 
 def zero_of(tree: PyTree, dtype: DTypeLike | None = None) -> Array:

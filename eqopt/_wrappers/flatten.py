@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from .._core.leaves import gathered, sharded_like
+from .._core.leaves import gathered, sharded_like, varying
 from .._core.view import AbstractForm, AbstractView
 from .._core.wrapper import Inner
 
 
 @dataclasses.dataclass(frozen=True)
 class _Vectors(AbstractForm):
-    """One vector for each dtype, under its name, of the leaves of that dtype one after the other.
+    """One vector for each dtype, under its name, of the leaves of that dtype one after the other;
+    leaves of one dtype that vary over different axes of a mesh are in different ones.
 
     - `names`: for each leaf, in order, the name of the vector that it is in.
     """
@@ -63,7 +64,9 @@ class Flatten(AbstractView):
     parameters (of the updates where there are none); each leaf gets its shape and its dtype back.
     What goes by leaf, such as a trust ratio, so goes by vector, and there are neither paths,
     layers nor matrices to select inside. With many small leaves it is fewer operations, but each
-    number is copied: under `jax.jit` it is rarely faster. Explicitly sharded leaves are gathered.
+    number is copied: under `jax.jit` it is rarely faster. Explicitly sharded leaves are gathered;
+    inside `jax.shard_map` those of one dtype that vary over different axes are in different
+    vectors, such as `"float32[]"` and `"float32[data]"`.
 
     - `inner`: the transformation of the vectors.
     """
@@ -73,4 +76,12 @@ class Flatten(AbstractView):
     _state_type: ClassVar[Any] = FlattenState
 
     def _form(self, like: PyTree) -> _Vectors:
-        return _Vectors([leaf.dtype.name for leaf in jax.tree.leaves(like)])
+        leaves = jax.tree.leaves(like)
+        kinds = [(leaf.dtype.name, varying(leaf)) for leaf in leaves]
+        found = dict.fromkeys(kinds)
+        alone = {name for name, _ in found if sum(name == other for other, _ in found) == 1}
+        return _Vectors([name if name in alone else _named(name, axes) for name, axes in kinds])
+
+
+def _named(name: str, axes: frozenset[str]) -> str:
+    return f"{name}[{','.join(sorted(axes))}]"
