@@ -17,7 +17,8 @@ COMPLEX = ["complex64", "complex128"]
 
 
 def _structs(dtype):
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.dtype(dtype)), trees.params())
+    tree = trees.small_params()
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.dtype(dtype)), tree)
 
 
 def _mixed(dtypes):

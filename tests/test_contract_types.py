@@ -96,19 +96,24 @@ def _trace_of(params):
 
 def _wrong_states(optim, params):
     """States of other parameters, for transforms that have one, with the path of the difference."""
-    state = jax.tree.leaves(optim.init(params))
-    if not any(eqx.is_inexact_array(x) and x.ndim for x in state):  # nothing like the parameters
+    state = jax.tree.leaves_with_path(optim.init(params))
+    if not any(eqx.is_inexact_array(x) and x.ndim for _, x in state):  # nothing like the parameters
         return
-    paths = [
-        jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(optim.init(params))
-    ]
-    place = PATH if any(PATH in path for path in paths) else "['float32']"  # in a joined vector
-    yield "of another shape", optim.init(_change(params, jnp.ones((2, 3)))), place
-    yield "of a part", optim.init({**params, "layers": []}), place
+    paths = [jax.tree_util.keystr(path) for path, _ in state]
+    # A leaf that the state knows, by itself or in a joined vector: a group may have no state.
+    place = next(x for x in (PATH, "['b']", "['float32']") if any(x in path for path in paths))
+    key = "b" if place == "['b']" else "layers"
+    leaf = jax.tree.leaves(params[key])[0]
+
+    def with_leaf(to):
+        return {**params, key: jax.tree.map(lambda _: to, params[key])}
+
+    yield "of another shape", optim.init(with_leaf(leaf[:2])), place
+    yield "of a part", optim.init({**params, key: None}), place
     if not optim._real_only:
-        state = optim.init(_change(params, jnp.ones((4, 3), complex)))
+        state = optim.init(with_leaf(leaf + 1j))
         if any(map(jnp.iscomplexobj, jax.tree.leaves(state))):  # not where it keeps sizes alone
-            wanted = PATH if place == PATH else "['complex64']"
+            wanted = "['complex64']" if place == "['float32']" else place
             yield "of complex parameters", state, wanted
 
 

@@ -7,6 +7,7 @@ their values are not looked at.
 """
 
 import dataclasses
+import functools
 import types
 from collections.abc import Sequence
 from itertools import pairwise
@@ -260,24 +261,26 @@ InexactDtype: TypeAlias = Annotated[DTypeLike, _AsDtype(jnp.inexact, "floating o
 """The dtype of a parameter: float32, complex64, ..."""
 
 
+@functools.cache
+def _fields_with(kind: type[Component], converter: type[AbstractConverter]) -> tuple[str, ...]:
+    """The names of a class's fields whose annotation carries such a converter."""
+    fields = dataclasses.fields(kind)
+    return tuple(x.name for x in fields if isinstance(converter_of(x.type), converter))
+
+
 def own_numbers(component: Component) -> dict[str, Any]:
     """The hyperparameters among a component's own fields, by name; `None`s left out."""
-    return {
-        field.name: value
-        for field in dataclasses.fields(component)
-        if isinstance(converter_of(field.type), Range)
-        and (value := getattr(component, field.name)) is not None
-    }
+    return _held(component, Range)
 
 
 def own_rows(component: Component) -> dict[str, Any]:
     """The rows of hyperparameters among a component's own fields, by name; `None`s left out."""
-    return {
-        field.name: value
-        for field in dataclasses.fields(component)
-        if isinstance(converter_of(field.type), Rows)
-        and (value := getattr(component, field.name)) is not None
-    }
+    return _held(component, Rows)
+
+
+def _held(component: Component, converter: type[AbstractConverter]) -> dict[str, Any]:
+    names = _fields_with(type(component), converter)
+    return {name: x for name in names if (x := getattr(component, name)) is not None}
 
 
 def _parts(component: Component) -> dict[str, Any]:
