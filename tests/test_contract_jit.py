@@ -16,6 +16,7 @@ import trees
 import eqopt
 from eqopt import schedules
 from eqopt._core.component import converter_of
+from eqopt._core.wrapper import AbstractOwnClock
 
 STEPS = 3
 # One rounding more or less, of numbers about 1: XLA contracts products and sums, folds constants.
@@ -190,14 +191,17 @@ def test_numbers_agree_however_given(name):
 
 @pytest.mark.parametrize("name", cases.TRANSFORMS)
 def test_eager_steps_after_the_first_compile_nothing(name):
-    """The first eager step compiles what it needs; the next ones compile nothing."""
+    """The first eager step compiles what it needs; the next ones compile nothing. Where not every
+    step acts, the first is a round of them."""
     case = cases.TRANSFORMS[name]
     params = trees.params()
-    grads = [trees.grads(params, t) for t in range(STEPS)]
+    first = 2 * STEPS if isinstance(case.optim, AbstractOwnClock) else 1
+    grads = [trees.grads(params, t) for t in range(first + STEPS)]
     state = case.optim.init(params)
-    _, params, state = trees.step_both_ways(case, case.optim, grads[0], state, params)
+    for t in range(first):
+        _, params, state = trees.step_both_ways(case, case.optim, grads[t], state, params)
     before = len(compilations)
-    for t in range(1, STEPS):
+    for t in range(first, first + STEPS):
         _, params, state = trees.step_both_ways(case, case.optim, grads[t], state, params)
     assert len(compilations) == before
 

@@ -114,7 +114,7 @@ class _Round(NamedTuple):
     point: list[Array]
     taken: list[list[Array]]
     spread: Float[Array, ""]
-    steps: Int[Array, ""]
+    steps: int | Int[Array, ""]
     going: Bool[Array, ""]
 
 

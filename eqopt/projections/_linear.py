@@ -130,7 +130,8 @@ def _products(
     # conditional is not.
     one = jnp.ones_like(beyond)
     carry = (beyond, squared, one, one, ~usual)
-    return while_loop(lambda carry: carry[-1], scale, carry)[:-1]
+    beyond, squared, of_a, of_x, _ = while_loop(lambda carry: carry[-1], scale, carry)
+    return beyond, squared, of_a, of_x
 
 
 @_products.defjvp
