@@ -49,6 +49,12 @@ class Vector(AbstractOneVector):
 class Hyperplane(AbstractOneVector):
     r"""The hyperplane $a^T x = b$: $P(x) = x - \frac{a^T x - b}{a^T a}\, a$.
 
+    The equation holds to rounding of $x$; with [`Affine`][eqopt.projections.Affine], to that of the
+    result.
+
+    The equation holds to rounding of $x$; with [`Affine`][eqopt.projections.Affine], to that of the
+    result.
+
     - `normal`: $a$, not zero: an array of one axis, or a tree like the projected one. With a zero
       vector that was not seen at construction nothing is changed.
     - `offset`: $b$.
@@ -69,7 +75,8 @@ class Halfspace(AbstractOneVector):
     r"""The half-space $a^T x \le b$: $P(x) = x - \frac{\max(a^T x - b, 0)}{a^T a}\, a$.
 
     A vector in the half-space comes back unchanged, bit for bit, with the identity for a
-    derivative.
+    derivative. From elsewhere the result is in it to rounding of $x$; with
+    [`Polyhedron`][eqopt.projections.Polyhedron], to that of the result.
 
     - `normal`: $a$, not zero: an array of one axis, or a tree like the projected one. With a zero
       vector that was not seen at construction nothing is changed.
