@@ -22,11 +22,13 @@ class _Part(NamedTuple):
     - `kinds`: the kinds of state that it is in, from the outermost inwards.
     - `path`: the path in the last of them; `None` at its beginning.
     - `leaf`: the leaf.
+    - `groups`: the groups of `Partition` that it is in, from the outermost inwards.
     """
 
     kinds: tuple[str, ...]
     path: str | None
     leaf: Any
+    groups: tuple[str, ...] = ()
 
 
 def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> OptState:
@@ -46,49 +48,62 @@ def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> O
     - `params`: the parameters as they are from now on.
 
     **Raises** `TypeError` if `state` is none, `ValueError` if it has a kind of state that `optim`
-    has not, the same one more or less often, or vectors of `Flatten` with other leaves in them.
+    has not, the same one more or less often or in other groups of `Partition`, or vectors of
+    `Flatten` with other leaves in them.
     """
     check_state_type(optim, state, State)
     fresh = optim.init(params)
     old, new = list(_parts(state, (), "")), list(_parts(fresh, (), ""))
     _check_kinds(type(optim).__name__, old, new)
-    known: dict[Any, list[Any]] = defaultdict(list)
-    wanted: dict[Any, list[Any]] = defaultdict(list)
+    known: dict[Any, list[_Part]] = defaultdict(list)
+    wanted: dict[Any, list[_Part]] = defaultdict(list)
     for parts, found in ((old, known), (new, wanted)):
-        for kinds, path, leaf in parts:
-            if path is not None:
-                found[kinds, path].append(leaf)
-    for (kinds, path), leaves in wanted.items():
-        before = known[kinds, path]
-        if before and len(before) != len(leaves):
-            raise ValueError(
-                f"`extend_state(state=...)` must have as many of `{kinds[-1]}` as the optimizer; "
-                f"it has {len(before)} for {len(leaves)}."
-            )
-        if before and "FlattenState" in kinds and jnp.shape(before[0]) != jnp.shape(leaves[0]):
-            raise ValueError(
-                f"`extend_state(params=...)` must be the same leaves inside `Flatten`, whose "
-                f"vectors are not taken apart; `{path}` is of shape {jnp.shape(before[0])} and "
-                f"would be of {jnp.shape(leaves[0])}."
-            )
-    kept = {place: iter(before) for place, before in known.items()}
+        for part in parts:
+            if part.path is not None:
+                found[part.kinds, part.path].append(part)
+    for place, parts in wanted.items():
+        if known[place]:
+            _check_same(known[place], parts)
+    kept = {place: iter([part.leaf for part in before]) for place, before in known.items()}
     leaves = [
-        _kept(next(kept.get((kinds, path), iter(())), None), leaf)
-        for kinds, path, leaf in new
-        if path is not None
+        _kept(next(kept.get((part.kinds, part.path), iter(())), None), part.leaf)
+        for part in new
+        if part.path is not None
     ]
     return jax.tree.unflatten(jax.tree.structure(fresh), leaves)
 
 
 def _check_kinds(name: str, old: list[_Part], new: list[_Part]) -> None:
     """What the older state remembers has a place in the new one."""
-    there = {kinds for kinds, _, _ in new}
-    for kinds, path, _ in old:
+    there = {part.kinds for part in new}
+    for kinds, path, _, _ in old:
         if path is not None and kinds not in there:
             raise ValueError(
                 f"`extend_state(state=...)` must be of a transformation like `{name}`, which has "
                 f"no `{' with '.join(kinds)}`."
             )
+
+
+def _check_same(before: list[_Part], after: list[_Part]) -> None:
+    """What stands in one place of both states, one after the other, is the same."""
+    kinds, path, leaf, _ = before[0]
+    if len(before) != len(after):
+        raise ValueError(
+            f"`extend_state(state=...)` must have as many of `{kinds[-1]}` as the optimizer; "
+            f"it has {len(before)} for {len(after)}."
+        )
+    groups = [[" in ".join(reversed(part.groups)) for part in parts] for parts in (before, after)]
+    if len(before) > 1 and groups[0] != groups[1]:
+        raise ValueError(
+            f"`extend_state(state=...)` must have `{kinds[-1]}` in the groups {groups[1]} of the "
+            f"optimizer; it has them in {groups[0]}."
+        )
+    if "FlattenState" in kinds and jnp.shape(leaf) != jnp.shape(after[0].leaf):
+        raise ValueError(
+            f"`extend_state(params=...)` must be the same leaves inside `Flatten`, whose "
+            f"vectors are not taken apart; `{path}` is of shape {jnp.shape(leaf)} and "
+            f"would be of {jnp.shape(after[0].leaf)}."
+        )
 
 
 def _kept(old: Any, new: Any) -> Any:
@@ -97,8 +112,10 @@ def _kept(old: Any, new: Any) -> Any:
         return new
     if old.dtype == new.dtype:
         return old
-    both = [jnp.issubdtype(x.dtype, jnp.floating) for x in (old, new)]
-    return old.astype(new.dtype) if all(both) else new
+    for kind in (jnp.floating, jnp.complexfloating):
+        if all(jnp.issubdtype(x.dtype, kind) for x in (old, new)):
+            return old.astype(new.dtype)
+    return new
 
 
 def _parts(node: Any, kinds: tuple[str, ...], prefix: str) -> Iterator[_Part]:
@@ -114,8 +131,9 @@ def _parts(node: Any, kinds: tuple[str, ...], prefix: str) -> Iterator[_Part]:
     if hasattr(node, "inner_state") or name in _TRANSPARENT:
         for key, child in _children(node):
             if key == ".inner_states":
-                for inner in child.values():
-                    yield from _parts(inner, kinds, prefix)
+                for group, inner in child.items():
+                    for part in _parts(inner, kinds, prefix):
+                        yield part._replace(groups=(group, *part.groups))
             elif key in (".inner_state", ".inner"):
                 yield from _parts(child, kinds, prefix)
             else:

@@ -187,7 +187,7 @@ class BestSoFar(AbstractWrapper):
         self, state: BestSoFarState, params: Params, value: Float[Array, ""]
     ) -> dict[str, Any]:
         value = value.astype(state.best_value.dtype)
-        better = value < state.best_value
+        better = jnp.isfinite(value) & (value < state.best_value)
         return {
             "best_value": jnp.where(better, value, state.best_value),
             "best_params": leafwise(self._rule, better)(state.best_params, params),

@@ -18,10 +18,6 @@ class RealAndImaginary(NamedTuple):
     imaginary: Float[Array, "..."]
 
 
-def _is_parts(x: Any) -> bool:
-    return isinstance(x, RealAndImaginary)
-
-
 class _Parts(AbstractForm):
     """Two real leaves for each complex one."""
 
@@ -33,9 +29,11 @@ class _Parts(AbstractForm):
         return jax.tree.map(split, tree)
 
     def whole(self, seen: PyTree, tree: PyTree) -> PyTree:
-        leaves = jax.tree.leaves(seen, is_leaf=_is_parts)
-        joined = [jax.lax.complex(*x) if _is_parts(x) else x for x in leaves]
-        return jax.tree.unflatten(jax.tree.structure(tree), joined)
+        def join(like: Any, parts: Any) -> Any:
+            is_complex = jnp.issubdtype(like.dtype, jnp.complexfloating)
+            return jax.lax.complex(*parts) if is_complex else parts
+
+        return jax.tree.map(join, tree, seen)
 
 
 class SplitRealAndImaginaryState(eqx.Module):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._core.access import find
+from .._core.boundary import check_value
 from .._core.gate import gate
 from .._core.hyperparam import AtLeastOne, FloatDtype
 from .._core.leafwise import leafwise
@@ -22,7 +23,8 @@ class MultiStepsState(eqx.Module):
       transformation, an int32 scalar.
     - `acc_grads`: their sum, like the parameters, in at least float32. Where `mini_step` is 0 it
       is what the last update was made of, and the next gradient replaces it.
-    - `acc_value`: the sum of the losses that came with them, likewise; 0 if none are given.
+    - `acc_value`: the sum of the losses that came with them, likewise; one that is not given counts
+      as 0.
     - `inner_state`: the state of the inner transformation; its `count` is the number of its
       updates, optax's `gradient_step`.
     """
@@ -105,9 +107,12 @@ class MultiSteps(AbstractOwnClock):
         return params, self._next(emits, new, inner_state)
 
     def has_updated(self, state: OptState) -> Bool[Array, ""]:
-        """Whether the last gradient was followed by an update of the inner transformation.
+        """Whether the last gradient that was taken in was followed by an update of the inner
+        transformation. A gradient that a wrapper around this one skips is not taken in: the answer
+        stays as it was.
 
-        - `state`: a state that holds one `MultiStepsState`.
+        - `state`: a state that holds one `MultiStepsState`; of one inside the other, it is the
+          outer.
         """
         own = find(state, MultiStepsState)
         return (own.mini_step == 0) & (own.inner_state.count > 0)
@@ -120,9 +125,10 @@ class MultiSteps(AbstractOwnClock):
         every: Any = at_count(self.every_k, self._clock(state))
         first, taken = state.mini_step == 0, state.mini_step + 1
         grads = leafwise(self._add, first)(state.acc_grads, updates)
-        value = state.acc_value
+        value = jnp.where(first, 0, state.acc_value)
         if (given := extras.get("value")) is not None:
-            value = self._add(first, value, given).astype(value.dtype)
+            check_value(type(self).__name__, given)
+            value = (value + given).astype(value.dtype)
             extras = extras | {"value": value / taken if self.use_grad_mean else value}
         return taken >= every, MultiStepsState(taken, grads, value, state.inner_state), extras
 

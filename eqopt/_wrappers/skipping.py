@@ -178,8 +178,8 @@ class SkipLossSpikes(AbstractGated):
 
     $$ v \leftarrow (1 - w)\,(v + w\,(\ell - m)^2), \qquad m \leftarrow m + w\,(\ell - m). $$
 
-    During the first `warmup_steps` finite losses nothing is a spike. A loss that is NaN or infinite
-    is always left out, and enters neither $m$ nor $v$. The rule is that of large runs of language
+    During the first `warmup_steps` finite losses nothing is a spike. A loss that is NaN or infinite,
+    or so far from $m$ that its square is, is always left out, and enters neither $m$ nor $v$. The rule is that of large runs of language
     models (as in OLMo, Groeneveld et al. 2024, with a running mean in place of a window).
 
     - `inner`: the transformation.
@@ -211,7 +211,7 @@ class SkipLossSpikes(AbstractGated):
     ) -> tuple[Bool[Array, ""], dict[str, Any]]:
         warmup: Any = self.warmup_steps
         value = extras["value"].astype(state.mean.dtype)
-        finite = jnp.isfinite(value)
+        finite = jnp.isfinite(jnp.square(value - state.mean))
         known = (state.value_count >= warmup) & (state.value_count > 0)
         std = jnp.maximum(safe_sqrt(state.variance), 1e-3 * jnp.abs(state.mean))
         bound = state.mean + self.num_stds * std
