@@ -138,13 +138,13 @@ def best_of(values):
 
 
 def test_best_so_far():
-    """The first of the least values wins, with the parameters before its update; NaN and
-    infinity never do, not even first; each lane has its own."""
+    """The first of the least values wins, with the parameters before its update; NaN and the
+    infinities never do, not even first; each lane has its own."""
     nan, inf = jnp.nan, jnp.inf
     values = jnp.array([[nan, 3.0, 1.0, nan, 1.0, 2.0], [inf, nan, 5.0, 4.0, -inf, 6.0]])
     best, kept = jax.vmap(best_of)(values)
-    np.testing.assert_array_equal(best, [[inf, 3, 1, 1, 1, 1], [inf, inf, 5, 4, -inf, -inf]])
-    np.testing.assert_array_equal(kept, [[0, -1, -2, -2, -2, -2], [0, 0, -2, -3, -4, -4]])
+    np.testing.assert_array_equal(best, [[inf, 3, 1, 1, 1, 1], [inf, inf, 5, 4, 4, 4]])
+    np.testing.assert_array_equal(kept, [[0, -1, -2, -2, -2, -2], [0, 0, -2, -3, -3, -3]])
 
 
 def test_best_so_far_called():

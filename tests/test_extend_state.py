@@ -111,3 +111,33 @@ def test_errors():
     trees.assert_equal(eqopt.extend_state(flat, state, PARAMS), state)
     with pytest.raises(ValueError, match=r"inside `Flatten`.*\(7,\).*\(2,\)"):
         eqopt.extend_state(flat, state, {"a": PARAMS["a"]})
+
+
+def test_counters_of_groups_are_not_taken_for_each_other():
+    """Where a group has another name it is not known which one it was."""
+    params = {"w": jnp.ones((2, 2)), "b": jnp.ones(2)}
+
+    def groups(name):
+        adam = eqopt.Adam(0.1)
+        return eqopt.Partition(
+            {
+                "weights": (select.Ndim(2), eqopt.MultiSteps(adam, 2)),
+                name: (select.Ndim(1), eqopt.MultiSteps(adam, 5)),
+            }
+        )
+
+    _, state = groups("biases").step(params, groups("biases").init(params), params)
+    assert eqx.tree_equal(eqopt.extend_state(groups("biases"), state, params), state)
+    with pytest.raises(ValueError, match=r"groups \['weights', 'z'\] .* \['biases', 'weights'\]"):
+        eqopt.extend_state(groups("z"), state, params)
+
+
+def test_moments_of_another_precision(x64):
+    """Real and complex ones are kept."""
+    optim = eqopt.ScaleByAdam()
+    params = {"r": jnp.ones(2, jnp.float32), "c": jnp.ones(2, jnp.complex64)}
+    _, state = optim(params, optim.init(params))
+    wide = {"r": jnp.ones(2, jnp.float64), "c": jnp.ones(2, jnp.complex128)}
+    mu = eqopt.extend_state(optim, state, wide).inner.mu
+    assert mu["c"].dtype == jnp.complex128 and jnp.all(mu["c"] == state.inner.mu["c"])
+    assert jnp.all(mu["r"] == state.inner.mu["r"])

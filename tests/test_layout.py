@@ -139,3 +139,14 @@ def test_flatten_of_leaves_that_vary_differently():
     with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))):
         adam = eqopt.Adam(0.1)
         trees.assert_close(run(eqopt.Flatten(adam)), run(adam))
+
+
+def test_parts_of_parts():
+    """Inside itself the inner one sees real leaves alone and changes nothing."""
+    params = {"c": jnp.asarray([1 + 2j]), "r": jnp.ones(2)}
+    once = eqopt.SplitRealAndImaginary(eqopt.Adam(0.1))
+    twice = eqopt.SplitRealAndImaginary(once)
+    wanted, _ = once.step(params, once.init(params), params)
+    found, state = twice.step(params, twice.init(params), params)
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), found, wanted))
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, twice.eval_params(state, found), found))

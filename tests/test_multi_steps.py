@@ -165,3 +165,22 @@ def test_errors():
         eqopt.MultiSteps(3, 2)
     with pytest.raises(TypeError, match=r"MultiSteps\(inner=...\)` must be .*an instance"):
         eqopt.MultiSteps(eqopt.SGD, 2)
+
+
+def test_losses_of_a_former_round_are_left_behind():
+    """Also where the first gradient of a round comes without one: the missing one counts as 0."""
+    optim = eqopt.MultiSteps(eqopt.SGD(1.0), 2)
+    params = jnp.ones(2)
+    state = optim.init(params)
+    totals = []
+    for losses in ({"value": 5.0}, {"value": 7.0}, {}, {"value": 4.0}, {}, {}):
+        _, state = optim.step(params, state, params, **losses)
+        totals.append(float(state.inner.acc_value))
+    assert totals == [5.0, 12.0, 0.0, 4.0, 0.0, 0.0]
+
+
+def test_a_loss_for_each_example_is_refused():
+    """It would change the shape of the state."""
+    optim, params = eqopt.MultiSteps(eqopt.Adam(0.1), 2), jnp.ones(2)
+    with pytest.raises(TypeError, match="`MultiSteps`: `value` must be a real scalar"):
+        optim.step(params, optim.init(params), params, value=jnp.ones(3))

@@ -161,3 +161,14 @@ def test_extras_reach_the_inner_transformation():
     np.testing.assert_array_equal(updates, p)
     with pytest.raises(TypeError, match="`SkipNotFinite` got an unexpected keyword `loss`"):
         optim(p, state, value=1.0, loss=1.0)
+
+
+@pytest.mark.parametrize("losses", [[1e20, 1.0, 1.1], [1.0, 1e20, 1.1]])
+def test_a_loss_whose_square_overflows_is_left_out(losses):
+    """Mean and variance stay finite, and later spikes are seen."""
+    optim, params = eqopt.SkipLossSpikes(eqopt.SGD(1.0), warmup_steps=2), jnp.ones(2)
+    state = optim.init(params)
+    for value in (*losses, 0.9, 1e6):
+        _, state = optim.step(params, state, params, value=value)
+    assert state.inner.skip_count == 2
+    assert jnp.isfinite(state.inner.variance)

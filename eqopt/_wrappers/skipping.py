@@ -178,9 +178,10 @@ class SkipLossSpikes(AbstractGated):
 
     $$ v \leftarrow (1 - w)\,(v + w\,(\ell - m)^2), \qquad m \leftarrow m + w\,(\ell - m). $$
 
-    During the first `warmup_steps` finite losses nothing is a spike. A loss that is NaN or infinite,
-    or so far from $m$ that its square is, is always left out, and enters neither $m$ nor $v$. The rule is that of large runs of language
-    models (as in OLMo, Groeneveld et al. 2024, with a running mean in place of a window).
+    During the first `warmup_steps` finite losses nothing is a spike. A loss that is NaN or
+    infinite, or so far from $m$ that its square is, is always left out, and enters neither $m$ nor
+    $v$. The rule is that of large runs of language models (as in OLMo, Groeneveld et al. 2024, with
+    a running mean in place of a window).
 
     - `inner`: the transformation.
     - `num_stds`: the number of standard deviations $k$, above 0.
