@@ -25,7 +25,14 @@ from eqopt.projections import (
 )
 
 RNG = np.random.default_rng(11)
+START = RNG.bit_generator.state
 ONES = np.ones(16)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers():
+    """Each test has its own random numbers, whatever ran before it."""
+    RNG.bit_generator.state = START
 
 
 def quotient(fn, args, along, step):

@@ -108,8 +108,9 @@ class AbstractTransform(Component):
         yield from ()
 
     def _clock(self, state: Any) -> Any:
-        """The count at which schedules in the fields of `_other_clock` are evaluated."""
-        raise NotImplementedError
+        """The count at which schedules in the fields of `_other_clock` are evaluated: to be given
+        by a class that names such fields, and by no other."""
+        raise NotImplementedError(f"`{type(self).__name__}` has no clock of its own.")
 
     def _flat(self, state: Any) -> Iterator[tuple["AbstractTransform", Any]]:
         """The members that are called one after the other, each with its state."""

@@ -15,7 +15,7 @@ from .._core.norms import power_below
 from ._matrices import AbstractMatrixProjection
 from ._search import check_search, tolerance
 
-_PASSES = 4
+_PASSES = 4  # of a search from what the former one found, before elements below 0 are cut off
 
 
 class TransportPolytope(AbstractMatrixProjection):
@@ -36,8 +36,8 @@ class TransportPolytope(AbstractMatrixProjection):
       scaled to it.
     - `tol`: how far the sums may be off when the search ends, in proportion to the largest of the
       elements and the sums; static. `None`, and the least, is 64 times the precision of the dtype.
-      Where they are off by more than that in proportion to the sums alone, what was found is
-      projected again.
+      Where they are off by more than that in proportion to the sums alone, the search goes on
+      with what was found.
     - `max_steps`: the most Newton steps of a search, at least 1; static.
 
     Blondel, Seguy and Rolet (2018), AISTATS, arXiv:1710.06276, section 4; the method is that of Qi
