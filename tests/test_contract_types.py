@@ -378,6 +378,27 @@ def test_right_values_at_construction(field):
         assert getattr(_build(cls, field.name, schedule), field.name) is schedule
 
 
+FLAGS = {
+    f"{cls.__module__}.{cls.__name__}.{field.name}": (cls, field)
+    for cls in INSTANCES
+    for field in dataclasses.fields(cls)
+    if field.type is bool
+}
+
+
+@pytest.mark.parametrize("field", FLAGS)
+def test_flags_at_construction(field):
+    """A flag is a bool of Python or NumPy, no number, no word and no array; the error names class,
+    argument, rule and value."""
+    cls, field = FLAGS[field]
+    kept = getattr(_build(cls, field.name, np.bool_(False)), field.name)
+    assert kept is False
+    label = re.escape(f"`{cls.__name__}({field.name}=...)` must be True or False; got ")
+    for wrong in (1, "no", None, jnp.asarray(True)):
+        with pytest.raises(TypeError, match=label + re.escape(f"{wrong!r}.")):
+            _build(cls, field.name, wrong)
+
+
 def test_functions_are_told_where_they_belong():
     """A plain function in the place of a schedule is answered with `FromFunction`."""
     with pytest.raises(

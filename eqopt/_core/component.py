@@ -10,6 +10,7 @@ import inspect
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from typing import Any, get_args, get_origin
 
@@ -30,16 +31,40 @@ class AbstractConverter(ABC):
         allowed."""
 
 
+class Flag(AbstractConverter):
+    """The converter of every field annotated `bool`."""
+
+    def convert(self, label: str, value: Any) -> bool:
+        """A bool of Python or NumPy; what is only true or false in effect is a mistake."""
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{label} must be True or False; got {value!r}.")
+        return bool(value)
+
+
 def converter_of(annotation: Any) -> AbstractConverter | None:
     """The converter that an annotation carries, also within a union."""
+    return Flag() if annotation is bool else _carried(annotation)
+
+
+def _carried(annotation: Any) -> AbstractConverter | None:
     if get_origin(annotation) is eqx.AbstractVar:  # a promise, not a field
         return None
     for part in get_args(annotation):
         if isinstance(part, AbstractConverter):
             return part
-        if (found := converter_of(part)) is not None:
+        if (found := _carried(part)) is not None:
             return found
     return None
+
+
+def _inherited(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    """The fields with a converter that a class has from another one."""
+    own = cls.__dict__.keys() | inspect.get_annotations(cls).keys()
+    return {
+        field.name: field
+        for field in dataclasses.fields(cls)
+        if field.name not in own and converter_of(field.type) is not None
+    }
 
 
 def _optional(annotation: Any) -> bool:
@@ -57,6 +82,11 @@ class Component(eqx.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        again = _inherited(cls)  # declared anew, so that errors name the concrete class
+        inherited = {name: field.type for name, field in again.items()}
+        cls.__annotations__ = inspect.get_annotations(cls) | inherited
+        for name, field in again.items():
+            setattr(cls, name, copy(field))
         for name, annotation in inspect.get_annotations(cls).items():
             converter = converter_of(annotation)
             default = cls.__dict__.get(name, dataclasses.MISSING)
