@@ -14,7 +14,7 @@ from .component import Component
 from .hyperparam import check_scalars
 from .leafwise import check_same_paths
 from .leaves import is_abstract, is_trained, paths_and_leaves, select_leaves, varying
-from .selector import AbstractSelector
+from .selector import AbstractPlaces
 
 if TYPE_CHECKING:
     from .transform import AbstractTransform
@@ -64,11 +64,9 @@ def check_inside(
     seen = params if seen is None else seen
     name = type(transform).__name__
     check_scalars(transform)
-    for field, value in vars(transform).items():
-        # Alone, or among `rules`; those of members are the members' own.
-        for part in jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, Component)):
-            if isinstance(part, AbstractSelector) and (why := part._unmatched(params)):
-                raise ValueError(f"`{name}({field}=...)` {why}")
+    for field, places in _places(transform):
+        if why := places._unmatched(params):
+            raise ValueError(f"`{name}({field}=...)` {why}")
     for path, leaf in paths_and_leaves(seen) if transform._real_only else ():
         if jnp.iscomplexobj(leaf):
             raise TypeError(
@@ -81,6 +79,14 @@ def check_inside(
         below = jax.eval_shape(member.sees, seen)
         in_another_layout = not _paths(below) <= _paths(params)
         check_inside(member.transform, below if in_another_layout else params, below)
+
+
+def _places(transform: "AbstractTransform") -> Iterator[tuple[str, AbstractPlaces]]:
+    """The selectors of a transformation, each with its field; those of members are their own."""
+    for field, value in vars(transform).items():
+        for part in jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, Component)):
+            if isinstance(part, AbstractPlaces):
+                yield field, part
 
 
 def _paths(tree: PyTree) -> set[str]:
@@ -163,6 +169,10 @@ def check_extras(
 ) -> None:
     """What is needed was given, and nothing that nobody knows."""
     needs, takes = keywords(transform)
+    if params is None:
+        for member in walk(transform):
+            if any(places._goes_by_dtype() for _, places in _places(member)):
+                needs.setdefault("params", type(member).__name__)
     for keyword, owner in needs.items():
         missing = (
             params is None and jax.tree.leaves(updates)
@@ -307,7 +317,7 @@ def _where_none(updates: PyTree) -> str:
         return ""
     return (
         f"`updates` is None at `{nones[0]}`: a part of a model is trained with a state of that "
-        "part, `optim.init(part)`."
+        "part, `optim.init(part)`, or inside `Freeze(optim, where)`, which then stands outermost."
     )
 
 

@@ -18,16 +18,25 @@ from .component import AbstractConverter, Component
 from .leaves import is_trained, paths_and_leaves, select_leaves
 
 
-class AbstractSelector(Component):
+class AbstractPlaces(Component):
+    """What names places of a tree."""
+
+    def _unmatched(self, tree: PyTree) -> str | None:
+        """What, if anything, is wrong because nothing in `tree` matches."""
+        return None
+
+    def _goes_by_dtype(self) -> bool:
+        """Whether it looks at dtypes, which gradients need not share with their parameters: then
+        no update is possible without `params`."""
+        return False
+
+
+class AbstractSelector(AbstractPlaces):
     """Chooses leaves of a tree. Combine selectors with `&`, `|` and `~`."""
 
     @abstractmethod
     def _select(self, tree: PyTree) -> list[bool]:
         """One bool for each parameter of `tree` (all its leaves are float arrays), in order."""
-
-    def _unmatched(self, tree: PyTree) -> str | None:
-        """What, if anything, is wrong because nothing in `tree` matches."""
-        return None
 
     def __call__(self, tree: PyTree) -> PyTree:
         """The tree with True or False for each parameter and `None` for every other leaf."""
@@ -61,6 +70,9 @@ class All(AbstractSelector):
     def _unmatched(self, tree: PyTree) -> str | None:
         return _first_unmatched(self.parts, tree)
 
+    def _goes_by_dtype(self) -> bool:
+        return any(part._goes_by_dtype() for part in self.parts)
+
 
 class Any_(AbstractSelector):
     """What at least one of `parts` selects; `a | b` builds it."""
@@ -73,6 +85,9 @@ class Any_(AbstractSelector):
     def _unmatched(self, tree: PyTree) -> str | None:
         return _first_unmatched(self.parts, tree)
 
+    def _goes_by_dtype(self) -> bool:
+        return any(part._goes_by_dtype() for part in self.parts)
+
 
 class Not(AbstractSelector):
     """What `part` does not select; `~a` builds it."""
@@ -84,6 +99,9 @@ class Not(AbstractSelector):
 
     def _unmatched(self, tree: PyTree) -> str | None:
         return self.part._unmatched(tree)
+
+    def _goes_by_dtype(self) -> bool:
+        return self.part._goes_by_dtype()
 
 
 def _first_unmatched(parts: tuple[AbstractSelector, ...], tree: PyTree) -> str | None:
@@ -108,6 +126,8 @@ class Bools(AbstractSelector):
         return found
 
     def _unmatched(self, tree: PyTree) -> str | None:
+        if (unknown := first_unknown(self.entries, tree)) is not None:
+            return unknown
         try:
             self._select(tree)
         except ValueError as error:
@@ -127,11 +147,31 @@ def entries_at(entries: Sequence[tuple[str, Any]], tree: PyTree) -> list[Any]:
         if path in exact:
             return exact[path]
         for prefix, found in entries:
-            if prefix == "." or (path.startswith(prefix) and path[len(prefix)] in ".["):
+            if _is_at(path, prefix):
                 return found
         return None
 
     return [entry(path) for path, _ in paths_and_leaves(tree)]
+
+
+def first_unknown(entries: Sequence[tuple[str, Any]], tree: PyTree) -> str | None:
+    """What is wrong with a PyTree that is kept by path, if it has an entry where `tree` has
+    nothing. What is not trained is there too, as `None`.
+
+    - `entries`: pairs of a path and what is there.
+    """
+    found, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)
+    there = [(jax.tree_util.keystr(path) or ".", leaf) for path, leaf in found]
+    for path, _ in entries:
+        known = (_is_at(at, path) or (leaf is None and _is_at(path, at)) for at, leaf in there)
+        if there and not any(known):
+            return f"must be like the model, or a part of it; the model has nothing at `{path}`."
+    return None
+
+
+def _is_at(path: str, prefix: str) -> bool:
+    """Whether a path is another one or is below it."""
+    return prefix == "." or (path.startswith(prefix) and path[len(prefix) :][:1] in ("", ".", "["))
 
 
 class Everything(AbstractSelector):

@@ -9,10 +9,15 @@ import wadler_lindig as wl
 from jaxtyping import PyTree
 
 from .._core.chain import as_transform
-from .._core.component import Component
 from .._core.from_optax import is_optax
 from .._core.leaves import paths_and_leaves
-from .._core.selector import AbstractSelector, as_selector, entries_at
+from .._core.selector import (
+    AbstractPlaces,
+    AbstractSelector,
+    as_selector,
+    entries_at,
+    first_unknown,
+)
 from .._core.transform import AbstractTransform, Member
 from .._core.types import Count, Params, Updates
 from .._core.view import Chosen, Inside
@@ -20,13 +25,16 @@ from .._core.view import Chosen, Inside
 _DEFAULT = "default"
 
 
-class _Labels(Component):
+class _Labels(AbstractPlaces):
     """A PyTree of names of groups, kept by path: static, hashable, and never called.
 
     - `entries`: pairs of a path and a name, static. A path stands for all that is below it.
     """
 
     entries: tuple[tuple[str, str], ...] = eqx.field(static=True)
+
+    def _unmatched(self, tree: PyTree) -> str | None:
+        return first_unknown(self.entries, tree)
 
 
 class PartitionState(eqx.Module):
@@ -68,7 +76,7 @@ class Partition(AbstractTransform):
 
     **Raises** `TypeError` or `ValueError` if a group is no such pair, a name is given twice or a
     label is no name of a group; at `init`, `ValueError` if a leaf is in no group and there is no
-    `default`.
+    `default`, or if there are labels where the model has nothing.
     """
 
     transforms: tuple[AbstractTransform, ...]

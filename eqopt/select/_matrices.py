@@ -25,6 +25,9 @@ class Matrices(AbstractSelector):
     def _select(self, tree: PyTree) -> list[bool]:
         return [leaf_axes.is_matrix for leaf_axes in jax.tree.leaves(axes(tree, self.rules))]
 
+    def _goes_by_dtype(self) -> bool:
+        return any(where._goes_by_dtype() for where, _ in self.rules)
+
 
 class Ndim(AbstractSelector):
     """The leaves with a given number of axes.
@@ -49,6 +52,9 @@ class Ndim(AbstractSelector):
 class Dtype(AbstractSelector):
     """The leaves of a dtype: `Dtype(jnp.bfloat16)`.
 
+    It is the dtype of the parameter: gradients may have another one, so an update that has to
+    decide by it needs `params`.
+
     - `dtype`: a real or complex floating dtype, static.
     """
 
@@ -56,3 +62,6 @@ class Dtype(AbstractSelector):
 
     def _select(self, tree: PyTree) -> list[bool]:
         return [leaf.dtype == self.dtype for leaf in jax.tree.leaves(tree)]
+
+    def _goes_by_dtype(self) -> bool:
+        return True
