@@ -136,6 +136,17 @@ def test_errors_at_init():
         eqopt.Partition([(select.Path("z"), SGD)], default=SGD).init(PARAMS)
 
 
+def test_labels_where_no_model_is():
+    """A label at a path that exists nowhere is named, also inside other wrappers; one of what is
+    not trained is fine."""
+    labels = {"a": "x", "model": {"typo": "x"}}
+    partition = eqopt.Partition({"x": SGD}, labels, default=CLIPPED)
+    for optim in (partition, eqopt.Clip(1.0) >> eqopt.Freeze(partition, select.Path("a"))):
+        with pytest.raises(ValueError, match=r"`Partition\(labels=...\)`.*\['model'\]\['typo'\]"):
+            optim.init(PARAMS)
+    eqopt.Partition({"x": SGD}, {"a": "x", "n": "x"}, default=SGD).init({**PARAMS, "n": 3})
+
+
 def test_value_fn_sees_the_others_as_they_were():
     """In a step, no group sees what another has made of its parameters."""
 

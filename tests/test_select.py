@@ -174,6 +174,39 @@ def test_what_is_no_selector(build, label, where, message):
         build(where)
 
 
+HALF = select.Dtype(jnp.bfloat16)
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [
+        eqopt.Masked(eqopt.Scale(2.0), HALF),
+        eqopt.Masked(eqopt.Scale(2.0), ~(~HALF | {"a": False, "b": False})),
+        eqopt.Partition([(HALF & select.Ndim(1), eqopt.Scale(2.0))], default=eqopt.Identity()),
+    ],
+    ids=["Masked", "combined", "Partition"],
+)
+def test_dtypes_are_those_of_the_parameters(optim):
+    """Gradients of another dtype change no decision; without parameters there is none, also where
+    something is around."""
+    params = {"a": jnp.ones(2), "b": jnp.ones(2, jnp.bfloat16)}
+    grads = {"a": jnp.ones(2, jnp.bfloat16), "b": jnp.ones(2)}
+    updates, _ = optim(grads, optim.init(params), params)
+    assert updates["a"][0] == 1 and updates["b"][0] == 2
+    for around in (optim, eqopt.Clip(1.0) >> eqopt.SkipNotFinite(optim)):
+        with pytest.raises(TypeError, match=rf"`{type(optim).__name__}` needs `params`: pass"):
+            around(grads, around.init(params))
+
+
+def test_dtypes_in_the_rules_of_axes():
+    """They are looked at where matrices are."""
+    rules = ((select.Dtype(jnp.float32), select.Axes((0,), (1,))),)
+    optim = eqopt.Masked(eqopt.Scale(2.0), select.Matrices(rules))
+    params = {"w": jnp.ones((2, 2))}
+    with pytest.raises(TypeError, match="`Masked` needs `params`"):
+        optim(params, optim.init(params))
+
+
 def test_missing_entry():
     """A leaf that the tree of bools says nothing about is named, at init or at the update."""
     params = {"a": jnp.ones(2), "b": jnp.ones(2)}
