@@ -102,6 +102,54 @@ def test_selectors_that_match_nothing():
     eqopt.Freeze(inner, select.Path("a")).init(PARAMS)
 
 
+def test_places_that_no_model_has():
+    """A path in a tree of bools that exists nowhere is named; what is not trained exists."""
+    model = {**PARAMS, "n": 3, "bias": None}
+    for optim in (
+        eqopt.Freeze(eqopt.Adam(0.1), {"a": True, "b": False, "typo": True}),
+        eqopt.Masked(eqopt.Adam(0.1), select.Path("a") & {"a": True, "b": {"typo": False}}),
+    ):
+        with pytest.raises(ValueError, match=r"`\w+\(where=...\)` must be like the .*typo'\]`"):
+            optim.init(model)
+    for where in (
+        True,
+        {"a": True, "b": False, "n": False},
+        {"a": True, "b": False, "bias": {"w": True}},
+    ):
+        eqopt.Freeze(eqopt.Adam(0.1), where).init(model)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, eqopt.SkipNotFinite, lambda x: eqopt.Every(x, 2)])
+def test_gradients_of_frozen_leaves_may_be_none(wrap):
+    """Also inside a wrapper that remembers nothing of each leaf."""
+    optim = wrap(eqopt.Freeze(eqopt.Adam(0.1), select.Path("b")))
+    grads, state = {**GRADS, "b": None}, optim.init(PARAMS)
+    new, after = optim.step(grads, state, PARAMS)
+    trees.assert_same_type(after, state)
+    trees.assert_equal(new, optim.step(GRADS, state, PARAMS)[0])
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda x: eqopt.MultiSteps(x, 2), lambda x: eqopt.EMAParams(x, 0.9)]
+)
+def test_what_remembers_each_leaf_says_where_freeze_belongs(wrap):
+    """A gradient of None is refused, with the way out."""
+    optim = wrap(eqopt.Freeze(eqopt.Adam(0.1), select.Path("b")))
+    with pytest.raises(ValueError, match=r"None at `\['b'\]`.*`Freeze.* stands outermost"):
+        optim.step({**GRADS, "b": None}, optim.init(PARAMS), PARAMS)
+
+
+def test_frozen_leaves_that_are_no_plain_arrays():
+    """They become plain arrays of JAX with the same values, as trained ones do."""
+    params = {"a": PARAMS["a"], "b": np.asarray([1.5], np.float32), "c": jnp.asarray(0.5)}
+    assert params["c"].weak_type
+    optim = eqopt.Freeze(eqopt.SGD(0.1), select.Path("b|c"))
+    new, _ = optim.step(jax.tree.map(jnp.ones_like, params), optim.init(params), params)
+    for name in "bc":
+        assert isinstance(new[name], jax.Array) and not new[name].weak_type
+        assert new[name] == params[name] and new[name].dtype == jnp.float32
+
+
 def test_what_is_real_only_sees_real_leaves():
     """An algorithm without a complex form may stand beside complex leaves, not among them."""
     params = {"c": jnp.ones(2, complex), "r": jnp.ones(2)}

@@ -80,12 +80,15 @@ class Freeze(AbstractFreeze):
     """Keeps the selected leaves as they are and trains the others.
 
     The update of a frozen leaf is exactly 0, whatever its gradient is, and `step` returns the very
-    same array: neither weight decay nor momentum of earlier steps can move it. The inner
+    same array of JAX (one of NumPy, or of a weak type, becomes a plain one of the same values, as
+    trained leaves do): neither weight decay nor momentum of earlier steps can move it. The inner
     transformation sees `None` there, so it has no state for the leaf and a norm over the tree
     leaves it out.
 
-    Stands outermost: a later member of a chain could still move a frozen leaf. To freeze or
-    unfreeze leaves in the midst of training see `extend_state`.
+    Stands outermost: a later member of a chain could still move a frozen leaf. The gradients of
+    frozen leaves may then be `None`, which a wrapper around `Freeze` that remembers something of
+    each leaf, such as `MultiSteps`, refuses. To freeze or unfreeze leaves in the midst of training
+    see `extend_state`.
 
     - `inner`: the transformation of the others.
     - `where`: the leaves that are frozen.
