@@ -156,6 +156,23 @@ def test_what_is_no_function():
             wrapper(3, is_even)
 
 
+def only_of_the_epoch(count, *, epoch):
+    """A predicate that names a keyword and takes no other."""
+    return epoch > 1
+
+
+@pytest.mark.parametrize("wrapper", [eqopt.ConditionallyTransform, eqopt.ConditionallyMask])
+def test_predicates_that_name_keywords(wrapper):
+    """They get what they name, and need it; one of other arguments is refused."""
+    optim, x = wrapper(eqopt.Trace(0.5), only_of_the_epoch, forward_extras=True), jnp.ones(2)
+    _, state = optim(x, optim.init(x), x, value=1.0, epoch=2)
+    assert state.inner.inner_state.count == 1
+    with pytest.raises(TypeError, match=rf"`{wrapper.__name__}` needs `epoch`: pass"):
+        optim(x, state, x, value=1.0)
+    with pytest.raises(TypeError, match=rf"`{wrapper.__name__}\(predicate=.* function of `count`"):
+        wrapper(eqopt.Trace(0.5), lambda: True)
+
+
 # ---- every k-th
 
 

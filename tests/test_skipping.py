@@ -32,6 +32,14 @@ def value_is_high(updates, params, value, **extras):
     return value > params
 
 
+def two_arguments(updates, params):
+    return False
+
+
+def with_keywords(updates, params, *, epoch, value=None):
+    return epoch == 2
+
+
 class TestSkipIf:
     def test_by_updates(self):
         """Negative gradients are left out and counted; momentum and schedule stand still."""
@@ -56,6 +64,29 @@ class TestSkipIf:
         p = jnp.zeros(2)
         with pytest.raises(TypeError, match=r"SkipIf\(predicate=...\)` must return a scalar bool"):
             optim(p, optim.init(p))
+
+    def test_keywords_by_the_signature(self):
+        """A rule gets the keywords that it names, and needs those without a default."""
+        p = jnp.ones(2)
+        for rule, given in (
+            (two_arguments, {"value": 1.0}),
+            (with_keywords, {"value": 1.0, "epoch": 2}),
+            (with_keywords, {"epoch": 2}),
+        ):
+            optim = eqopt.SkipIf(eqopt.SGD(0.5), rule)
+            _, state = optim.step(p, optim.init(p), p, **given)
+            assert state.inner.skip_count == ("epoch" in given)
+        with pytest.raises(TypeError, match="`SkipIf` needs `epoch`: pass"):
+            optim.step(p, optim.init(p), p, value=1.0)
+        with pytest.raises(TypeError, match="unexpected keyword `step`"):
+            optim.step(p, optim.init(p), p, epoch=1, step=2)
+
+    @pytest.mark.parametrize("rule", [lambda updates: True, lambda *, params: True, lambda: True])
+    def test_of_other_arguments(self, rule):
+        with pytest.raises(
+            TypeError, match=r"`SkipIf\(predicate=...\)` must be a function of `updates` and `par"
+        ):
+            eqopt.SkipIf(eqopt.SGD(0.5), rule)
 
     def test_no_function(self):
         with pytest.raises(TypeError, match="predicate"):

@@ -1,7 +1,8 @@
 """Wrappers: transformations that hold another one, in the field `inner`."""
 
+import inspect
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import equinox as eqx
@@ -32,10 +33,57 @@ Inner: TypeAlias = Annotated[Any, _AsInner()]
 """The transformation inside a wrapper; projections and optax's transformations are taken too."""
 
 
-def check_predicate(label: str, predicate: Any) -> None:
-    """Raises `TypeError` for what cannot be called."""
+def check_predicate(label: str, predicate: Any, *arguments: str) -> None:
+    """Raises `TypeError` for what cannot be called, or not with these positional arguments."""
     if not callable(predicate):
         raise TypeError(f"{label} must be a function; got {predicate!r}.")
+    signature = _signature(predicate)
+    try:
+        if signature is not None:
+            signature.bind_partial(*arguments)
+    except TypeError:
+        wanted = " and ".join(f"`{name}`" for name in arguments)
+        raise TypeError(
+            f"{label} must be a function of {wanted}; got one of `{signature}`."
+        ) from None
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature, if one can be told."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def keywords_of(function: Callable[..., Any], positional: int) -> dict[str, bool]:
+    """The keywords that a function names, and whether it needs each.
+
+    - `positional`: the number of arguments before them.
+    """
+    signature = _signature(function)
+    parameters = list(signature.parameters.values()) if signature else []
+    before = sum(x.kind == x.POSITIONAL_ONLY for x in parameters)
+    named = [x for x in parameters if x.kind in (x.POSITIONAL_OR_KEYWORD, x.KEYWORD_ONLY)]
+    return {x.name: x.default is x.empty for x in named[max(positional - before, 0) :]}
+
+
+def needed(function: Callable[..., Any], positional: int) -> frozenset[str]:
+    """The keywords without which a function cannot be called."""
+    named = keywords_of(function, positional)
+    return frozenset(name for name, is_needed in named.items() if is_needed)
+
+
+def forwarded(
+    function: Callable[..., Any], positional: int, extras: dict[str, Any]
+) -> dict[str, Any]:
+    """Of the keywords, those that a function takes."""
+    signature = _signature(function)
+    kinds = [x.kind for x in signature.parameters.values()] if signature else []
+    if signature is None or inspect.Parameter.VAR_KEYWORD in kinds:
+        return extras
+    named = keywords_of(function, positional)
+    return {name: value for name, value in extras.items() if name in named}
 
 
 def verdict(label: str, answer: Any) -> Bool[Array, ""]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool
 from .._core.hyperparam import AtLeastOne
 from .._core.transform import State
 from .._core.types import Count, Params, Updates
-from .._core.wrapper import AbstractGated, Inner, check_predicate, verdict
+from .._core.wrapper import AbstractGated, Inner, check_predicate, forwarded, needed, verdict
 
 _LARGEST = 2**30  # a whole float32 that fits into int32
 
@@ -29,7 +29,7 @@ class AbstractConditional(AbstractGated):
     forward_extras: AbstractVar[bool]
 
     def __check_init__(self) -> None:
-        check_predicate(self._label, self.predicate)
+        check_predicate(self._label, self.predicate, "count")
 
     @property
     def _label(self) -> str:
@@ -39,10 +39,14 @@ class AbstractConditional(AbstractGated):
     def _takes(self) -> frozenset[str] | None:  # pyright: ignore[reportIncompatibleVariableOverride]  # known per instance
         return None if self.forward_extras else frozenset()
 
+    @property
+    def _needs(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]  # known per instance
+        return needed(self.predicate, 1) if self.forward_extras else frozenset()
+
     def _decide(
         self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
     ) -> tuple[Bool[Array, ""], dict[str, Any]]:
-        given = extras if self.forward_extras else {}
+        given = forwarded(self.predicate, 1, extras) if self.forward_extras else {}
         return verdict(self._label, self.predicate(count, **given)), {}
 
 
@@ -67,7 +71,8 @@ class ConditionallyTransform(AbstractConditional):
       scalar bool. May be traced: no Python `if` on the count. Define it at module level, because
       another function compiles anew; static.
     - `forward_extras`: whether the function is given the keywords of the update too, as
-      `predicate(count, **extras)`; any keyword is then accepted; static.
+      `predicate(count, **extras)`, or those of them that it names; any keyword is then accepted;
+      static.
     """
 
     inner: Inner
@@ -102,7 +107,8 @@ class ConditionallyMask(AbstractConditional):
       scalar bool. May be traced: no Python `if` on the count. Define it at module level, because
       another function compiles anew; static.
     - `forward_extras`: whether the function is given the keywords of the update too, as
-      `predicate(count, **extras)`; any keyword is then accepted; static.
+      `predicate(count, **extras)`, or those of them that it names; any keyword is then accepted;
+      static.
     """
 
     inner: Inner

@@ -12,7 +12,15 @@ from .._core.arithmetic import increment, safe_sqrt
 from .._core.hyperparam import Decay, NonNegative, Positive
 from .._core.norms import all_finite, global_norm, zero_of
 from .._core.types import Count, OptState, Params, Updates
-from .._core.wrapper import AbstractGated, Inner, check_predicate, verdict
+from .._core.wrapper import (
+    AbstractGated,
+    Inner,
+    check_predicate,
+    forwarded,
+    keywords_of,
+    needed,
+    verdict,
+)
 
 
 class ApplyIfFiniteState(eqx.Module):
@@ -103,18 +111,30 @@ class SkipIf(AbstractSkip):
     - `inner`: the transformation.
     - `predicate`: `predicate(updates, params, **extras)` gives a bool or a bool scalar, true where
       the update is to be left out. `params` is `None` if the update was called without; `extras`
-      are the keywords of the update, such as `value`. Static, so it is compared by identity: define
-      it at module level.
+      are the keywords of the update, such as `value`. A function without `**extras` is given those
+      that it names; one that it names without a default is needed by every update. Static, so it
+      is compared by identity: define it at module level.
+
+    **Raises** `TypeError` if `predicate` is no function of `updates` and `params`.
     """
 
     inner: Inner
     predicate: Callable[..., Any] = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        check_predicate("`SkipIf(predicate=...)`", self.predicate)
+        check_predicate("`SkipIf(predicate=...)`", self.predicate, "updates", "params")
+
+    @property
+    def _needs(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]  # known per instance
+        return needed(self.predicate, 2)
+
+    @property
+    def _takes(self) -> frozenset[str] | None:  # pyright: ignore[reportIncompatibleVariableOverride]  # known per instance
+        return frozenset(keywords_of(self.predicate, 2))
 
     def _skips(self, updates: Updates, params: Params, **extras: Any) -> Bool[Array, ""]:
-        return verdict("`SkipIf(predicate=...)`", self.predicate(updates, params, **extras))
+        given = forwarded(self.predicate, 2, extras)
+        return verdict("`SkipIf(predicate=...)`", self.predicate(updates, params, **given))
 
 
 class SkipNotFinite(AbstractSkip):
