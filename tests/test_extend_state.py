@@ -102,7 +102,7 @@ def test_two_of_a_kind():
 def test_errors():
     """Of another optimizer, of none, and within vectors."""
     state = trained(ADAMW)
-    with pytest.raises(ValueError, match=r"like `SGD`, which has no `ScaleByAdamState`"):
+    with pytest.raises(ValueError, match=r"like `SGD`, which has no `ScaleByAdamState` outside"):
         eqopt.extend_state(eqopt.SGD(0.1), state, PARAMS)
     with pytest.raises(TypeError, match=r"`AdamW`: `state` must be what its `init` returned"):
         eqopt.extend_state(ADAMW, PARAMS, PARAMS)
@@ -130,6 +130,80 @@ def test_counters_of_groups_are_not_taken_for_each_other():
     assert eqx.tree_equal(eqopt.extend_state(groups("biases"), state, params), state)
     with pytest.raises(ValueError, match=r"groups \['weights', 'z'\] .* \['biases', 'weights'\]"):
         eqopt.extend_state(groups("z"), state, params)
+
+
+def _unnamed(*groups):
+    return eqopt.Partition([(select.Path(name), optim) for name, optim in groups])
+
+
+def test_groups_without_names_in_another_order():
+    """Counters of one group are not taken for those of another, moments go by leaf, and where
+    neither is told apart that is said."""
+    params = {"a": jnp.ones(2), "b": jnp.ones(2)}
+    every = [("a", eqopt.MultiSteps(eqopt.Adam(0.1), k)) for k in (2, 5)]
+    first, second = every[0], ("b", every[1][1])
+    optim = _unnamed(first, second)
+    _, state = optim.step(params, optim.init(params), params)
+    assert eqx.tree_equal(eqopt.extend_state(optim, state, params), state)
+    with pytest.raises(ValueError, match=r"tell the groups .* `MultiStepsState`; .* Give names"):
+        eqopt.extend_state(_unnamed(second, first), state, params)
+
+    slow, fast = ("a", eqopt.Adam(0.1, 0.5)), ("b", eqopt.Adam(0.1))
+    optim = _unnamed(slow, fast)
+    _, state = optim.step({"a": params["a"], "b": 2 * params["b"]}, optim.init(params), params)
+    new = eqopt.extend_state(_unnamed(fast, slow), state, params).inner.inner_states
+    moments = [eqopt.find(new[name], eqopt.ScaleByAdamState).mu for name in "01"]
+    trees.assert_close(
+        moments, [{"a": None, "b": params["b"] * 0.2}, {"a": params["a"] / 2, "b": None}]
+    )
+
+    flat = _unnamed(("a", eqopt.Flatten(eqopt.Adam(0.1))), ("b", eqopt.Flatten(eqopt.Adam(0.2))))
+    with pytest.raises(ValueError, match=r"tell the groups .* Give names"):
+        eqopt.extend_state(flat, trained(flat, params), params)
+
+
+def test_two_of_a_kind_in_a_group_without_a_name():
+    """They are of one group, which its leaves tell."""
+    params = {"a": jnp.ones(2), "b": jnp.ones(2)}
+    optim = _unnamed(("a", eqopt.Trace(0.5) >> eqopt.Trace(0.9)), ("b", eqopt.Trace(0.9)))
+    state = trained(optim, params)
+    assert eqx.tree_equal(eqopt.extend_state(optim, state, params), state)
+
+
+@pytest.mark.parametrize(
+    ("optim", "former", "words"),
+    [
+        (
+            eqopt.MultiSteps(ADAMW, 2),
+            ADAMW,
+            r"no `ScaleByAdamState` outside of wrappers but `ScaleByAdamState` inside "
+            "`MultiStepsState`",
+        ),
+        (ADAMW, eqopt.MultiSteps(ADAMW, 2), r"no `MultiStepsState` outside of wrappers\. Leaves"),
+        (
+            eqopt.SkipNotFinite(eqopt.MultiSteps(ADAMW, 2)),
+            eqopt.MultiSteps(eqopt.SkipNotFinite(ADAMW), 2),
+            r"no `MultiStepsState` outside of wrappers but `MultiStepsState` inside `SkipState`",
+        ),
+    ],
+    ids=["added", "removed", "swapped"],
+)
+def test_another_structure(optim, former, words):
+    """It is said what the state has and where the optimizer has it."""
+    with pytest.raises(ValueError, match=rf"like `{type(optim).__name__}`, which has {words}"):
+        eqopt.extend_state(optim, trained(former), PARAMS)
+
+
+def test_in_the_midst_of_a_round():
+    """What was gathered for the leaves that stay is kept; a new one counts as zero until now."""
+    optim = eqopt.MultiSteps(eqopt.SGD(1.0), 2)
+    before, after = {"a": jnp.zeros(2)}, {"a": jnp.zeros(2), "new": jnp.zeros(2)}
+    _, state = optim.step({"a": jnp.array([2.0, 4.0])}, optim.init(before), before)
+    state = eqopt.extend_state(optim, state, after)
+    grads = {"a": jnp.array([4.0, 0.0]), "new": jnp.array([6.0, 2.0])}
+    params, state = optim.step(grads, state, after)
+    assert optim.has_updated(state)
+    trees.assert_equal(params, {"a": jnp.array([-3.0, -2.0]), "new": jnp.array([-3.0, -1.0])})
 
 
 def test_moments_of_another_precision(x64):

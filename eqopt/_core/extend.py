@@ -37,7 +37,11 @@ def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> O
     For a training in whose midst leaves are added or removed, are frozen or unfrozen (by `Freeze`,
     `Masked` or `Partition`), or a hyperparameter becomes a schedule. What the older state has for
     the same leaf, in the same kind of state and of the same shape, is kept, and so is the count;
-    everything else is as `init` gives it. Freezing a leaf drops its moments.
+    everything else is as `init` gives it. Freezing a leaf drops its moments. In the midst of a
+    round of `MultiSteps` the leaves that stay keep their sums, and new ones start at zero.
+
+    The structure of the optimizer may not change: a wrapper or another part with a state that is
+    there stays there, in the same wrappers and as often; what has none may come and go.
 
     The count is one for all leaves, so the bias correction of moments that start later is that of
     the others. After many steps it is nearly 1, and the first step of a new leaf by Adam is
@@ -48,8 +52,10 @@ def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> O
     - `params`: the parameters as they are from now on.
 
     **Raises** `TypeError` if `state` is none, `ValueError` if it has a kind of state that `optim`
-    has not, the same one more or less often or in other groups of `Partition`, or vectors of
-    `Flatten` with other leaves in them.
+    has not, or not in the same wrappers, the same one more or less often or in other groups of
+    `Partition`, or vectors of `Flatten` with other leaves in them. Groups without names are told by
+    their leaves: where several hold counters, each has to keep leaves, and none may take one from
+    another.
     """
     check_state_type(optim, state, State)
     fresh = optim.init(params)
@@ -61,9 +67,10 @@ def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> O
         for part in parts:
             if part.path is not None:
                 found[part.kinds, part.path].append(part)
+    same = _same_groups(known, wanted)
     for place, parts in wanted.items():
         if known[place]:
-            _check_same(known[place], parts)
+            _check_same(known[place], parts, same)
     kept = {place: iter([part.leaf for part in before]) for place, before in known.items()}
     leaves = [
         _kept(next(kept.get((part.kinds, part.path), iter(())), None), part.leaf)
@@ -78,13 +85,34 @@ def _check_kinds(name: str, old: list[_Part], new: list[_Part]) -> None:
     there = {part.kinds for part in new}
     for kinds, path, _, _ in old:
         if path is not None and kinds not in there:
+            alike = sorted({_in_words(other) for other in there if other[-1:] == kinds[-1:]})
+            but = f" but {', '.join(alike)}" if alike else ""
             raise ValueError(
                 f"`extend_state(state=...)` must be of a transformation like `{name}`, which has "
-                f"no `{' with '.join(kinds)}`."
+                f"no {_in_words(kinds)}{but}. Leaves, what is frozen and numbers may change; "
+                "wrappers and other parts with a state may not."
             )
 
 
-def _check_same(before: list[_Part], after: list[_Part]) -> None:
+def _in_words(kinds: tuple[str, ...]) -> str:
+    around = " in ".join(f"`{kind}`" for kind in reversed(kinds[:-1]))
+    return f"`{kinds[-1]}` " + (f"inside {around}" if around else "outside of wrappers")
+
+
+def _same_groups(
+    known: dict[Any, list[_Part]], wanted: dict[Any, list[_Part]]
+) -> set[tuple[str, ...]]:
+    """The groups of `Partition` that keep leaves and neither lose nor gain one of another group."""
+    found = [
+        [{part.groups for part in parts} for parts in (before, wanted.get(place, []))]
+        for place, before in known.items()
+    ]
+    moves = [(*old, *new) for old, new in found if len(old) == 1 == len(new)]
+    changed = {group for old, new in moves if old != new for group in (old, new)}
+    return {old for old, _ in moves} - changed
+
+
+def _check_same(before: list[_Part], after: list[_Part], same: set[tuple[str, ...]]) -> None:
     """What stands in one place of both states, one after the other, is the same."""
     kinds, path, leaf, _ = before[0]
     if len(before) != len(after):
@@ -97,6 +125,13 @@ def _check_same(before: list[_Part], after: list[_Part]) -> None:
         raise ValueError(
             f"`extend_state(state=...)` must have `{kinds[-1]}` in the groups {groups[1]} of the "
             f"optimizer; it has them in {groups[0]}."
+        )
+    unnamed = {part.groups for part in before if any(map(str.isdecimal, part.groups))}
+    if len(before) > 1 and not unnamed <= same:
+        raise ValueError(
+            f"`extend_state(state=...)` must tell the groups of `Partition` apart that have "
+            f"`{kinds[-1]}`; they have no names, and their leaves do not tell which is which. Give "
+            "names from the start: `Partition({name: (where, transformation)})`."
         )
     if "FlattenState" in kinds and jnp.shape(leaf) != jnp.shape(after[0].leaf):
         raise ValueError(
