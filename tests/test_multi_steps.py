@@ -134,6 +134,19 @@ def test_has_updated():
     np.testing.assert_array_equal(found, [False, True, False, True, False])
 
 
+def test_has_updated_of_one_inside_another():
+    """The outer one answers; the inner one when it is given the outer one's inner state."""
+    p = jnp.asarray(1.0)
+    inner = eqopt.MultiSteps(eqopt.SGD(1.0), 2)
+    outer = eqopt.MultiSteps(inner, 2)
+    _, state = gathered(outer, [1] * 4, p)
+    for optim in (outer, inner):
+        found = jax.vmap(optim.has_updated)(state)
+        np.testing.assert_array_equal(found, [False, True, False, True])
+    found = jax.vmap(inner.has_updated)(state.inner.inner_state)
+    np.testing.assert_array_equal(found, [False, False, False, True])
+
+
 def test_hyperparameters_go_by_the_clock_of_each():
     """`every_k` by the updates made, the numbers inside too."""
     every = schedules.PiecewiseConstant([1.0, 3.0], [2])

@@ -54,6 +54,10 @@ class MultiSteps(AbstractOwnClock):
     Unlike optax's, which runs the inner transformation at every step and selects, this one sums
     in at least float32, and takes the mean to the dtype of the gradients at the end.
 
+    `extend_state` in the midst of a round keeps the sums of the leaves that stay and the number of
+    gradients so far; a new leaf starts at zero, so its first mean counts the gradients that it
+    missed as zero.
+
     - `inner`: the transformation.
     - `every_k`: the number of gradients $k$ in one update, at least 1. A schedule goes by the
       number of updates of the inner transformation.
@@ -111,8 +115,11 @@ class MultiSteps(AbstractOwnClock):
         transformation. A gradient that a wrapper around this one skips is not taken in: the answer
         stays as it was.
 
-        - `state`: a state that holds one `MultiStepsState`; of one inside the other, it is the
-          outer.
+        Where one `MultiSteps` is inside another, the answer is that of the outer one, also when
+        the inner one is asked; that one answers for itself, of the gradients that the outer one
+        emitted, when given the outer one's `inner_state`.
+
+        - `state`: a state that holds one `MultiStepsState`, or several inside one another.
         """
         own = find(state, MultiStepsState)
         return (own.mini_step == 0) & (own.inner_state.count > 0)
