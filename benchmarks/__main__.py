@@ -58,7 +58,9 @@ def main() -> int:
             else:
                 steps = [our_step(pair.ours), their_step(pair.theirs)]
                 inits = [pair.ours.init, pair.theirs.init]
-            ours, theirs = compare(steps, inits, TREES[tree], arguments.rounds, arguments.compiles)
+            together = pair.together if isinstance(pair, Pair) else 1
+            numbers = (arguments.rounds, arguments.compiles, together)
+            ours, theirs = compare(steps, inits, TREES[tree], *numbers)
             results.append(_row(name, tree, pair, ours, theirs))
     print(f"{sum(results)} of {len(results)} rows met their targets")
     return 0 if all(results) else 1

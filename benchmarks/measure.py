@@ -75,11 +75,13 @@ def compare(
     make_tree: Callable[[], Any],
     rounds: int,
     compiles: int,
+    together: int = 1,
 ) -> list[Timings]:
     """The timings of each step function on one tree, in interleaved rounds.
 
     - `rounds`: rounds of stepping.
     - `compiles`: rounds of tracing, lowering and compiling.
+    - `together`: the number of steps in a round.
     """
     grads = jax.tree.map(lambda x: 0.01 * x, make_tree())
     # A copy of the state: some of optax's share buffers with the parameters.
@@ -99,7 +101,8 @@ def compare(
     for number in range(rounds + 2):
         for i, run in enumerate(compiled):
             start = time.perf_counter()
-            carries[i] = list(jax.block_until_ready(run(*carries[i], grads)))
+            for _ in range(together):
+                carries[i] = list(jax.block_until_ready(run(*carries[i], grads)))
             if number >= 2:  # the first rounds warm up
                 stepping[i].append(time.perf_counter() - start)
     return [

@@ -19,6 +19,7 @@ class Pair(NamedTuple):
     - `tracing`: target for tracing and lowering on many leaves.
     - `trees`: the names of the trees.
     - `compile`: target for compiling.
+    - `together`: the number of steps that are timed as one, where not every step does the same.
     """
 
     ours: eqopt.AbstractTransform
@@ -27,6 +28,7 @@ class Pair(NamedTuple):
     tracing: float
     trees: tuple[str, ...]
     compile: float | None = None
+    together: int = 1
 
 
 class ProjectionPair(NamedTuple):
@@ -160,9 +162,10 @@ PAIRS: dict[str, Pair] = {
 }
 
 
-def _around_adamw(ours: Any, theirs: Any, step: float) -> Pair:
+def _around_adamw(ours: Any, theirs: Any, step: float, together: int = 1) -> Pair:
     """A wrapper around AdamW, on the large tree."""
-    return Pair(ours(eqopt.AdamW(1e-3)), theirs(optax.adamw(1e-3)), step, MOMENTS, (LARGE,))
+    pair = Pair(ours(eqopt.AdamW(1e-3)), theirs(optax.adamw(1e-3)), step, MOMENTS, (LARGE,))
+    return pair._replace(together=together)
 
 
 def _skipping_in_optax(optimizer: Any) -> Any:
@@ -187,7 +190,10 @@ def _lookahead_in_optax(optimizer: Any) -> Any:
 
 WRAPPERS: dict[str, Pair] = {
     "MultiSteps": _around_adamw(
-        lambda inner: eqopt.MultiSteps(inner, 4), lambda inner: optax.MultiSteps(inner, 4), 0.2
+        lambda inner: eqopt.MultiSteps(inner, 4),
+        lambda inner: optax.MultiSteps(inner, 4),
+        0.2,
+        together=4,
     ),
     "ApplyIfFinite": _around_adamw(
         lambda inner: eqopt.ApplyIfFinite(inner, 5),
