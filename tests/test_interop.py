@@ -6,6 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import trees
+from cases.averaging import AVERAGING
+from cases.choosing import CHOOSING
+from cases.wrappers import WRAPPERS as SKIPPING
 
 import eqopt
 from eqopt import schedules
@@ -91,6 +95,30 @@ def test_to_optax_under_jit():
         p, state = step(grads(t), state, p)
     assert len(traces) == 1
     assert_close(p, run(eqopt.Adam(schedules.Linear(0.1, 0.0, steps=4)), steps=3))
+
+
+WRAPPERS = {**AVERAGING, **CHOOSING, **SKIPPING}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_to_optax(name):
+    """Two updates of a wrapper are the same through optax's interface, keywords included."""
+    case = WRAPPERS[name]
+    params = trees.small_params()
+    given = [trees.grads(params, t) for t in range(2)]
+
+    def run(update, init, grads):
+        state = init(params)
+        for g in grads:
+            updates, state = update(g, state, params, **case.extras(params, g))
+        return updates, state
+
+    tx = to_optax(case.optim)
+    ours, theirs = trees.quick_jit(
+        lambda grads: (run(case.optim, case.optim.init, grads), run(tx.update, tx.init, grads))
+    )(given)
+    trees.assert_equal(theirs, ours)
+    assert ours[1].count == 2
 
 
 def test_to_optax_drops_unknown_keywords():

@@ -1,6 +1,7 @@
 """Each ordered pair of two wrappers around AdamW works: under compilation, over several steps,
 with bad gradients among them."""
 
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -180,11 +181,39 @@ def test_guards_are_tested():
 
 
 NAMES = list(WRAPPERS)
+PAIRS = list(zip(NAMES, NAMES[7:] + NAMES[:7], strict=True))
+
+
+def _adamw(optim):
+    (found,) = [x for x in jax.tree.leaves(optim, is_leaf=_is_adamw) if _is_adamw(x)]
+    return found
+
+
+def _is_adamw(x):
+    return isinstance(x, eqopt.AdamW)
+
+
+@pytest.mark.parametrize(("outer", "inner"), PAIRS)
+def test_edits_and_pickles(outer, inner):
+    """A number deep inside is set by `eqx.tree_at`, as if it had been given at once; optimizer and
+    state come back equal from a pickle."""
+
+    def build(rate):
+        return WRAPPERS[outer].wrap(WRAPPERS[inner].wrap(eqopt.AdamW(rate)))
+
+    optim = eqx.tree_at(lambda o: _adamw(o).learning_rate, build(0.1), 0.2)
+    assert optim == build(0.2) != build(0.1)
+    again = pickle.loads(pickle.dumps(optim))
+    assert again == optim and hash(again) == hash(optim) and repr(again) == repr(optim)
+    state = optim.init(PARAMS)
+    assert eqx.tree_equal(pickle.loads(pickle.dumps(state)), state, typematch=True)
+    scale = eqx.tree_at(lambda o: _adamw(o), build(0.1), eqopt.Scale(2.0))
+    assert scale == WRAPPERS[outer].wrap(WRAPPERS[inner].wrap(eqopt.Scale(2.0)))
 
 
 @pytest.mark.parametrize(
     ("outer", "inner"),
-    [(name, None) for name in NAMES] + list(zip(NAMES, NAMES[7:] + NAMES[:7], strict=True)),
+    [(name, None) for name in NAMES] + PAIRS,
 )
 def test_eager_steps_compile_nothing_anew(outer, inner):
     """A second eager step compiles nothing, around AdamW and around another wrapper; nor, where
