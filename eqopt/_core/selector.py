@@ -21,9 +21,9 @@ from .leaves import is_trained, paths_and_leaves, select_leaves
 class AbstractPlaces(Component):
     """What names places of a tree."""
 
+    @abstractmethod
     def _unmatched(self, tree: PyTree) -> str | None:
         """What, if anything, is wrong because nothing in `tree` matches."""
-        return None
 
     def _goes_by_dtype(self) -> bool:
         """Whether it looks at dtypes, which gradients need not share with their parameters: then
@@ -37,6 +37,9 @@ class AbstractSelector(AbstractPlaces):
     @abstractmethod
     def _select(self, tree: PyTree) -> list[bool]:
         """One bool for each parameter of `tree` (all its leaves are float arrays), in order."""
+
+    def _unmatched(self, tree: PyTree) -> str | None:
+        return None
 
     def __call__(self, tree: PyTree) -> PyTree:
         """The tree with True or False for each parameter and `None` for every other leaf."""
