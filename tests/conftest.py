@@ -1,5 +1,6 @@
 """The whole suite runs with run-time type checks and on 8 simulated devices."""
 
+import gc
 import importlib
 import importlib.metadata
 import os
@@ -80,6 +81,13 @@ def pytest_collection_modifyitems(config, items):
         seen[function] += names.isdisjoint(others)
         if not names.isdisjoint(others) or seen[function] > MOST:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays, so the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture

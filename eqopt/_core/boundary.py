@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -262,20 +263,19 @@ def _expected_state(transform: "AbstractTransform", like: PyTree) -> Any:
     Zeros like a struct are a struct, so most states take no tracing; one that computes with the
     parameters is traced.
     """
-    structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
+    structs = _structs(like)
     found = []
-
-    def run() -> None:
-        state = transform._initial_state(structs).inner
-        found.append(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state))
-
     if any(map(varying, jax.tree.leaves(like))):  # which a struct does not tell
         return jax.eval_shape(lambda tree: transform._initial_state(tree).inner, like)
     try:
-        jax.eval_shape(run)
+        jax.eval_shape(lambda: found.append(_structs(transform._initial_state(structs).inner)))
         return found[0]
     except (TypeError, AttributeError):
         return jax.eval_shape(lambda tree: transform._initial_state(tree).inner, structs)
+
+
+def _structs(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
 
 
 def _first_other_node(a: Any, b: Any, path: str) -> str | None:
@@ -325,16 +325,16 @@ def without_aliases(state: Any, others: PyTree) -> Any:
     """The state with a copy of each array that is also somewhere else, so that it can be
     donated."""
     seen = {id(x) for x in jax.tree.leaves(others) if isinstance(x, jax.Array)}
+    return jax.tree.map(partial(_own, seen), state)
 
-    def own(x: Any) -> Any:
-        if not isinstance(x, jax.Array):
-            return x
-        if id(x) in seen:
-            x = jnp.array(x, copy=True)
-        seen.add(id(x))
+
+def _own(seen: set[int], x: Any) -> Any:
+    if not isinstance(x, jax.Array):
         return x
-
-    return jax.tree.map(own, state)
+    if id(x) in seen:
+        x = jnp.array(x, copy=True)
+    seen.add(id(x))
+    return x
 
 
 def snake_case(name: str) -> str:

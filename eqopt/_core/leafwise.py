@@ -137,17 +137,17 @@ def run_stages(
 
 def _active(stages: Sequence[Stage], statics: Sequence[Any], i: int) -> tuple[Any, ...]:
     """What is compiled in of each stage for leaf `i`; `None` where it doesn't apply."""
-
-    def own(stage: Stage, static: Any) -> Any:
-        if stage.each is None:
-            return static
-        (function, treedef, is_method, _), *rest = static
-        return ((function, treedef, is_method, (stage.each[i],)), *rest)
-
     return tuple(
-        own(stage, static) if stage.where is None or stage.where[i] else None
+        _of_leaf(stage, static, i) if stage.where is None or stage.where[i] else None
         for stage, static in zip(stages, statics, strict=True)
     )
+
+
+def _of_leaf(stage: Stage, static: Any, i: int) -> Any:
+    if stage.each is None:
+        return static
+    (function, treedef, is_method, _), *rest = static
+    return ((function, treedef, is_method, (stage.each[i],)), *rest)
 
 
 _CHUNK = 8  # leaves a call, under tracing: fewer calls to trace and to lower

@@ -1,6 +1,7 @@
 """Which leaves of a tree are trained, and trees made like them."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -52,11 +53,11 @@ def check_real(name: str, tree: PyTree) -> None:
 def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
     """New zeros with the shapes and shardings of the leaves, in `dtype` if given (a complex leaf
     stays complex)."""
+    return jax.tree.map(partial(_zeros_like, dtype=dtype), tree)
 
-    def zeros(x: Any) -> Any:
-        return _zeros(x, None if jnp.issubdtype(x.dtype, jnp.complexfloating) else dtype)
 
-    return jax.tree.map(zeros, tree)
+def _zeros_like(x: Any, dtype: DTypeLike | None) -> Any:
+    return _zeros(x, None if jnp.issubdtype(x.dtype, jnp.complexfloating) else dtype)
 
 
 def _zeros(x: Any, dtype: DTypeLike | None) -> Any:
