@@ -58,9 +58,10 @@ CHOOSING: dict[str, Transform] = {
         ),
     ),
     "Partition[labels]": Transform(
-        eqopt.Partition({"adam": _ADAMW}, {"layers": [{"w": "adam"}]}, default=_MOMENTUM),
+        # One label for all, as cases meet trees of several structures.
+        eqopt.Partition({"adam": _ADAMW}, "adam"),
         lambda: optax.partition(
-            {"adam": _adamw(), "others": optax.sgd(0.2, 0.7)}, _label("adam", "others")
+            {"adam": _adamw()}, lambda tree: jax.tree.map(lambda _: "adam", tree)
         ),
     ),
     "Partition[schedule]": Transform(
