@@ -197,6 +197,24 @@ class TestAffine:
 
 
 class TestPolyhedron:
+    def test_equations_alone(self):
+        """Without inequalities, also with a matrix of no rows, it is the affine set."""
+        sets = [
+            Polyhedron([[1.0, 1.0]], 1.0),
+            Polyhedron([[1.0, 1.0]], [1.0], C=np.zeros((0, 2)), d=np.zeros(0)),
+        ]
+        for polyhedron in sets:
+            for call in (polyhedron.__call__, jax.jit(polyhedron.__call__)):
+                np.testing.assert_allclose(call(jnp.asarray([0.0, 0.0])), [0.5, 0.5])
+        everything = Polyhedron(C=np.zeros((0, 2)), d=np.zeros(0))
+        np.testing.assert_array_equal(everything(jnp.asarray([3.0, -4.0])), [3.0, -4.0])
+
+    @pytest.mark.parametrize("slope", [3e-4, 4e-4])
+    def test_an_inequality_nearly_parallel_to_an_equation(self, slope):
+        """By hand: with x = 0, the inequality is y <= 0."""
+        wedge = Polyhedron(A=[[1.0, 0.0]], b=[0.0], C=[[1.0, slope]], d=[0.0])
+        np.testing.assert_allclose(wedge(jnp.asarray([0.0, 5.0])), [0.0, 0.0], atol=1e-6)
+
     def test_equals_scipy(self, x64):
         """Random polyhedra that hold a known point, some of their rows repeated."""
         for _ in range(8):

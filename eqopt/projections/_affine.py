@@ -102,6 +102,8 @@ class Polyhedron(AbstractVectorProjection):
     def _project_vector(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         a, c = as_matrix(self.A, x), as_matrix(self.C, x)
         b, d = as_rows(self.b, a), as_rows(self.d, c)
+        if not len(c):
+            return nearest(a, b, x)[0]
         active = self._active(*jax.lax.stop_gradient((a, b, c, d, x)))
         a = jnp.concatenate([a, jnp.where(active[:, None], c, 0)])
         b = jnp.concatenate([b, jnp.where(active, d, 0)])
@@ -120,7 +122,7 @@ class Polyhedron(AbstractVectorProjection):
         c, d = c * c_scale[:, None], d * c_scale
         # What is left of the inequalities within the set of the equations.
         within = jax.vmap(lambda row: nearest(a, jnp.zeros_like(b), row)[0])(c)
-        some = jnp.sum(jnp.square(within), axis=1) > jnp.finfo(x.dtype).eps
+        some = jnp.sum(jnp.square(within), axis=1) > jnp.square(100 * jnp.finfo(x.dtype).eps)
         scale = jnp.where(some, row_scale(within), 0)
         within, tol = within * scale[:, None], tolerance(self.tol, x.dtype)
 

@@ -52,9 +52,6 @@ class Hyperplane(AbstractOneVector):
     The equation holds to rounding of $x$; with [`Affine`][eqopt.projections.Affine], to that of the
     result.
 
-    The equation holds to rounding of $x$; with [`Affine`][eqopt.projections.Affine], to that of the
-    result.
-
     - `normal`: $a$, not zero: an array of one axis, or a tree like the projected one. With a zero
       vector that was not seen at construction nothing is changed.
     - `offset`: $b$.
