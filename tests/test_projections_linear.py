@@ -205,7 +205,7 @@ class TestPolyhedron:
         ]
         for polyhedron in sets:
             for call in (polyhedron.__call__, jax.jit(polyhedron.__call__)):
-                np.testing.assert_allclose(call(jnp.asarray([0.0, 0.0])), [0.5, 0.5])
+                np.testing.assert_allclose(call(jnp.zeros(2)), [0.5, 0.5], rtol=1e-6)
         everything = Polyhedron(C=np.zeros((0, 2)), d=np.zeros(0))
         np.testing.assert_array_equal(everything(jnp.asarray([3.0, -4.0])), [3.0, -4.0])
 
