@@ -202,7 +202,7 @@ WRAPPERS: dict[str, Pair] = {
     ),
     "SkipNotFinite": _around_adamw(eqopt.SkipNotFinite, _skipping_in_optax, 0.3),
     "Lookahead": _around_adamw(
-        lambda inner: eqopt.Lookahead(inner, 5, 0.5), _lookahead_in_optax, ONE
+        lambda inner: eqopt.Lookahead(inner, 5, 0.5), _lookahead_in_optax, ONE, together=5
     ),
     "Partition": _around_adamw(
         lambda inner: eqopt.Partition([(select.Path("[01]"), inner)], default=eqopt.SGD(1e-3, 0.9)),

@@ -84,7 +84,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """What was imported and collected stays, so the garbage collector need not look at it again."""
+    """What was imported and collected stays, so the garbage collector need not look at it again:
+    with tracing, which makes many objects, that took a twentieth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -107,9 +107,8 @@ def _listed(prefix: str, members: list[Member]) -> Iterator[tuple[str, Any]]:
             inside = []  # its fields are all there is
         path = f"{prefix}{name}."
         for field, value in numbers.items():
-            other = field in member.transform._other_clock
-            clock = member.transform._clock(member.state) if other else member.count
-            yield path + field, at_count(value, clock)
+            clock = member.transform._clocks.get(field)
+            yield path + field, at_count(value, clock(member.state) if clock else member.count)
         for field, rows in own_rows(member.transform).items():
             for index, value in paths_and_leaves(at_count(rows, member.count)):
                 yield f"{path}{field}{index}", value

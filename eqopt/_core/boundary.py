@@ -85,7 +85,10 @@ def check_inside(
 def _places(transform: "AbstractTransform") -> Iterator[tuple[str, AbstractPlaces]]:
     """The selectors of a transformation, each with its field; those of members are their own."""
     for field, value in vars(transform).items():
-        for part in jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, Component)):
+        parts = [value]  # alone, or among `rules`
+        if isinstance(value, tuple | list | dict):
+            parts = jax.tree.leaves(value, is_leaf=lambda x: isinstance(x, Component))
+        for part in parts:
             if isinstance(part, AbstractPlaces):
                 yield field, part
 

@@ -8,7 +8,7 @@ gives the inner a clock of its own.
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
@@ -74,7 +74,8 @@ class AbstractTransform(Component):
     _needs: ClassVar[frozenset[str]] = frozenset()  # keywords without which no update is possible
     _takes: ClassVar[frozenset[str] | None] = frozenset()  # further keywords; None is any
     _real_only: ClassVar[bool] = False  # whether the algorithm has no complex form
-    _other_clock: ClassVar[frozenset[str]] = frozenset()  # fields that go by `_clock`
+    # The count by which schedules in a field go, from the state, where it is not the domain's.
+    _clocks: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     _name: ClassVar[str | None] = None  # optax's name, where it is not the class's in snake_case
 
     # ---- hooks: what a concrete class fills in
@@ -106,11 +107,6 @@ class AbstractTransform(Component):
     def _members(self, state: Any, count: Any) -> Iterator[Member]:
         """The transformations inside this one. `state` and `count` may be `None`."""
         yield from ()
-
-    def _clock(self, state: Any) -> Any:
-        """The count at which schedules in the fields of `_other_clock` are evaluated: to be given
-        by a class that names such fields, and by no other."""
-        raise NotImplementedError(f"`{type(self).__name__}` has no clock of its own.")
 
     def _flat(self, state: Any) -> Iterator[tuple["AbstractTransform", Any]]:
         """The members that are called one after the other, each with its state."""
@@ -207,7 +203,7 @@ class AbstractTransform(Component):
         values = {
             name: value(count)
             for name, value in own_numbers(self).items()
-            if isinstance(value, AbstractSchedule) and name not in self._other_clock
+            if isinstance(value, AbstractSchedule) and name not in self._clocks
         }
         values |= {name: at_count(rows, count) for name, rows in own_rows(self).items()}
         return replace_fields(self, values) if values else self

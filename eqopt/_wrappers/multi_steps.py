@@ -1,5 +1,6 @@
 """Gradient accumulation: one update from several gradients."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -33,6 +34,10 @@ class MultiStepsState(eqx.Module):
     acc_grads: Updates
     acc_value: Float[Array, ""]
     inner_state: OptState
+
+
+def _updates_made(state: MultiStepsState) -> Count:
+    return state.inner_state.count
 
 
 class MultiSteps(AbstractOwnClock):
@@ -71,10 +76,7 @@ class MultiSteps(AbstractOwnClock):
     use_grad_mean: bool = eqx.field(static=True, default=True)
     accumulator_dtype: FloatDtype | None = eqx.field(static=True, default=None)
 
-    _other_clock: ClassVar[frozenset[str]] = frozenset({"every_k"})
-
-    def _clock(self, state: MultiStepsState) -> Count:
-        return state.inner_state.count
+    _clocks: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"every_k": _updates_made}
 
     def _init(self, params: Params) -> MultiStepsState:
         return MultiStepsState(
@@ -129,7 +131,7 @@ class MultiSteps(AbstractOwnClock):
     ) -> tuple[Bool[Array, ""], MultiStepsState, dict[str, Any]]:
         """Takes one more gradient and loss into the sums: whether the inner transformation acts
         now, the state with the sums, and the keywords it is given."""
-        every: Any = at_count(self.every_k, self._clock(state))
+        every: Any = at_count(self.every_k, _updates_made(state))
         first, taken = state.mini_step == 0, state.mini_step + 1
         grads = leafwise(self._add, first)(state.acc_grads, updates)
         value = jnp.where(first, 0, state.acc_value)
