@@ -161,7 +161,8 @@ def keywords(transform: "AbstractTransform") -> tuple[dict[str, str], frozenset[
     needs: dict[str, str] = {}
     takes: frozenset[str] | None = _ALWAYS
     for member in walk(transform):
-        for keyword in member._needs:
+        by_dtype = any(places._goes_by_dtype() for _, places in _places(member))
+        for keyword in member._needs | ({"params"} if by_dtype else set()):
             needs.setdefault(keyword, type(member).__name__)
         more = member._takes
         takes = None if takes is None or more is None else takes | more | member._needs
@@ -173,10 +174,6 @@ def check_extras(
 ) -> None:
     """What is needed was given, and nothing that nobody knows."""
     needs, takes = keywords(transform)
-    if params is None:
-        for member in walk(transform):
-            if any(places._goes_by_dtype() for _, places in _places(member)):
-                needs.setdefault("params", type(member).__name__)
     for keyword, owner in needs.items():
         missing = (
             params is None and jax.tree.leaves(updates)
