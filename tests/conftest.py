@@ -3,9 +3,11 @@
 import gc
 import importlib
 import importlib.metadata
+import itertools
 import os
 import pkgutil
 from collections import Counter
+from pathlib import Path
 
 FLAGS = "--xla_force_host_platform_device_count=8 "
 if importlib.metadata.version("jaxlib").startswith("0.10."):
@@ -89,6 +91,21 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+# What is compiled stays mapped into memory, and Linux lets a process have 65,530 maps: beyond
+# that compiling aborts it. Looked at after so many tests.
+MAPS = Path("/proc/self/maps")
+MOST_MAPS = 40_000
+BETWEEN = 25
+ran = itertools.count(1)
+
+
+def pytest_runtest_logfinish():
+    """Lets go of what was compiled before there is too much of it."""
+    if next(ran) % BETWEEN == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
