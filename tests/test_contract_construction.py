@@ -5,6 +5,7 @@ import dataclasses
 import re
 
 import cases
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -148,6 +149,42 @@ def test_flags_at_construction(field):
     for wrong in (1, "no", None, jnp.asarray(True)):
         with pytest.raises(TypeError, match=label + re.escape(f"{wrong!r}.")):
             _build(cls, field.name, wrong)
+
+
+class Mixin(eqx.Module):
+    """A base of a user's that is no part of eqopt."""
+
+    label: str = "x"
+
+
+class Mixed(Mixin, eqopt.ScaleByAdam):
+    """A user's class with another base first, and a flag with a converter of its own."""
+
+    flag: bool = eqx.field(static=True, default=False, converter=bool)
+
+
+class Deferred(eqopt.SGD):
+    """As in a module with `from __future__ import annotations`."""
+
+    nesterov: "bool" = True
+
+
+def test_classes_of_users():
+    """Errors name the class, a converter of its own is left alone, also further down, and deferred
+    annotations are read."""
+
+    class Below(Mixed):
+        pass
+
+    for cls in (Mixed, Below):
+        assert cls(flag=1).flag is True
+        with pytest.raises(ValueError, match=rf"`{cls.__name__}\(b1=...\)` must be"):
+            cls(b1=2.0)
+    assert Deferred(0.1).nesterov is True
+    with pytest.raises(
+        TypeError, match=r"`Deferred\(nesterov=...\)` must be True or False; got 'no'"
+    ):
+        Deferred(0.1, nesterov="no")
 
 
 def test_functions_are_told_where_they_belong():

@@ -206,6 +206,26 @@ def test_in_the_midst_of_a_round():
     trees.assert_equal(params, {"a": jnp.array([-3.0, -2.0]), "new": jnp.array([-3.0, -1.0])})
 
 
+def test_sums_do_not_move_to_another_group():
+    """The counter that says how many gradients are in a sum, and whether it is spent, is that of
+    the group: a leaf that comes from another group starts at zero."""
+    params = {name: jnp.zeros(1) for name in "abc"}
+    grads = jax.tree.map(jnp.ones_like, params)
+
+    def groups(x, y):
+        two, three = (eqopt.MultiSteps(eqopt.SGD(1.0), k) for k in (2, 3))
+        return eqopt.Partition({"x": (select.Path(x), two), "y": (select.Path(y), three)})
+
+    optim, new = groups("[ac]'", "b'"), groups("a'", "[bc]'")
+    state = optim.init(params)
+    for _ in range(4):  # x is between rounds, y has one gradient of three
+        params, state = optim.step(grads, state, params)
+    state = eqopt.extend_state(new, state, params)
+    for _ in range(2):
+        updates, state = new(grads, state, params)
+    trees.assert_close(updates, {"a": -jnp.ones(1), "b": -jnp.ones(1), "c": -jnp.ones(1) * 2 / 3})
+
+
 def test_moments_of_another_precision(x64):
     """Real and complex ones are kept."""
     optim = eqopt.ScaleByAdam()

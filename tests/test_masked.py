@@ -119,6 +119,20 @@ def test_places_that_no_model_has():
         eqopt.Freeze(eqopt.Adam(0.1), where).init(model)
 
 
+def test_places_without_leaves():
+    """A layer without parameters is a place of the model: it may have its bool or label."""
+    model = [jnp.ones(2), eqx.nn.Identity(), [], jnp.ones(2)]
+    optims = [
+        eqopt.Freeze(eqopt.SGD(0.5), [True, True, True, False]),
+        eqopt.Partition(
+            {"a": eqopt.SetToZero(), "b": eqopt.SGD(0.5)}, ["a", {"any": "a"}, "b", "b"]
+        ),
+    ]
+    for optim in optims:
+        new, _ = optim.step(model, optim.init(model), model)
+        assert new[0][0] == 1.0 and new[3][0] == 0.5
+
+
 @pytest.mark.parametrize("wrap", [lambda x: x, eqopt.SkipNotFinite, lambda x: eqopt.Every(x, 2)])
 def test_gradients_of_frozen_leaves_may_be_none(wrap):
     """Also inside a wrapper that remembers nothing of each leaf."""

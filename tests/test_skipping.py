@@ -72,6 +72,8 @@ class TestSkipIf:
             (two_arguments, {"value": 1.0}),
             (with_keywords, {"value": 1.0, "epoch": 2}),
             (with_keywords, {"epoch": 2}),
+            (lambda *args, epoch: epoch == 2, {"value": 1.0, "epoch": 2}),
+            (lambda updates, *rest, epoch: epoch == 2, {"epoch": 2}),
         ):
             optim = eqopt.SkipIf(eqopt.SGD(0.5), rule)
             _, state = optim.step(p, optim.init(p), p, **given)

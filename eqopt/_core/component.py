@@ -43,7 +43,8 @@ class Flag(AbstractConverter):
 
 def converter_of(annotation: Any) -> AbstractConverter | None:
     """The converter that an annotation carries, also within a union."""
-    return Flag() if annotation is bool else _carried(annotation)
+    # A string where the module defers the evaluation of annotations.
+    return Flag() if annotation in (bool, "bool") else _carried(annotation)
 
 
 def _carried(annotation: Any) -> AbstractConverter | None:
@@ -60,10 +61,12 @@ def _carried(annotation: Any) -> AbstractConverter | None:
 def _inherited(cls: type) -> dict[str, dataclasses.Field[Any]]:
     """The fields with a converter that a class has from another one."""
     own = cls.__dict__.keys() | inspect.get_annotations(cls).keys()
+    bases = [base for base in reversed(cls.__mro__[1:]) if dataclasses.is_dataclass(base)]
+    fields = {field.name: field for base in bases for field in dataclasses.fields(base)}
     return {
-        field.name: field
-        for field in dataclasses.fields(cls)
-        if field.name not in own and converter_of(field.type) is not None
+        name: field
+        for name, field in fields.items()
+        if name not in own and converter_of(field.type) is not None
     }
 
 
@@ -95,6 +98,9 @@ class Component(eqx.Module):
             label = f"`{cls.__name__}({name}=...)`"
             convert = partial(_convert, converter, label, _optional(annotation))
             if isinstance(default, dataclasses.Field):
+                given = default.metadata.get("converter")
+                if given is not None and getattr(given, "func", None) is not _convert:
+                    continue  # one of the class's own
                 default.metadata = types.MappingProxyType(
                     {**default.metadata, "converter": convert}
                 )

@@ -23,12 +23,14 @@ class _Part(NamedTuple):
     - `path`: the path in the last of them; `None` at its beginning.
     - `leaf`: the leaf.
     - `groups`: the groups of `Partition` that it is in, from the outermost inwards.
+    - `counted`: whether a counter of the same state says what it means, as of sums in a round.
     """
 
     kinds: tuple[str, ...]
     path: str | None
     leaf: Any
     groups: tuple[str, ...] = ()
+    counted: bool = False
 
 
 def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> OptState:
@@ -38,7 +40,8 @@ def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> O
     `Masked` or `Partition`), or a hyperparameter becomes a schedule. What the older state has for
     the same leaf, in the same kind of state and of the same shape, is kept, and so is the count;
     everything else is as `init` gives it. Freezing a leaf drops its moments. In the midst of a
-    round of `MultiSteps` the leaves that stay keep their sums, and new ones start at zero.
+    round of `MultiSteps` the leaves that stay keep their sums, and new ones start at zero, as do
+    those that come from another group of `Partition`.
 
     The structure of the optimizer may not change: a wrapper or another part with a state that is
     there stays there, in the same wrappers and as often; what has none may come and go.
@@ -71,9 +74,9 @@ def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> O
     for place, parts in wanted.items():
         if known[place]:
             _check_same(known[place], parts, same)
-    kept = {place: iter([part.leaf for part in before]) for place, before in known.items()}
+    kept = {place: iter(before) for place, before in known.items()}
     leaves = [
-        _kept(next(kept.get((part.kinds, part.path), iter(())), None), part.leaf)
+        _kept(next(kept.get((part.kinds, part.path), iter(())), None), part)
         for part in new
         if part.path is not None
     ]
@@ -83,7 +86,7 @@ def extend_state(optim: AbstractTransform, state: OptState, params: Params) -> O
 def _check_kinds(name: str, old: list[_Part], new: list[_Part]) -> None:
     """What the older state remembers has a place in the new one."""
     there = {part.kinds for part in new}
-    for kinds, path, _, _ in old:
+    for kinds, path, *_ in old:
         if path is not None and kinds not in there:
             alike = sorted({_in_words(other) for other in there if other[-1:] == kinds[-1:]})
             but = f" but {', '.join(alike)}" if alike else ""
@@ -114,7 +117,7 @@ def _same_groups(
 
 def _check_same(before: list[_Part], after: list[_Part], same: set[tuple[str, ...]]) -> None:
     """What stands in one place of both states, one after the other, is the same."""
-    kinds, path, leaf, _ = before[0]
+    kinds, path, leaf, *_ = before[0]
     if len(before) != len(after):
         raise ValueError(
             f"`extend_state(state=...)` must have as many of `{kinds[-1]}` as the optimizer; "
@@ -141,8 +144,11 @@ def _check_same(before: list[_Part], after: list[_Part], same: set[tuple[str, ..
         )
 
 
-def _kept(old: Any, new: Any) -> Any:
-    """The older leaf, where it is of the kind of the new one."""
+def _kept(before: _Part | None, after: _Part) -> Any:
+    """The older leaf, where it is of the kind of the new one and means the same."""
+    if before is None or (after.counted and before.groups != after.groups):
+        return after.leaf
+    old, new = before.leaf, after.leaf
     if not hasattr(old, "dtype") or jnp.shape(old) != jnp.shape(new):
         return new
     if old.dtype == new.dtype:
@@ -172,7 +178,9 @@ def _parts(node: Any, kinds: tuple[str, ...], prefix: str) -> Iterator[_Part]:
             elif key in (".inner_state", ".inner"):
                 yield from _parts(child, kinds, prefix)
             else:
-                yield from _leaves(child, kinds, prefix + key)
+                counted = key in getattr(node, "_counted", ())
+                for part in _leaves(child, kinds, prefix + key):
+                    yield part._replace(counted=counted)
         return
     yield from _leaves(node, kinds, prefix)
 

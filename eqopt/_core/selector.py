@@ -159,17 +159,21 @@ def entries_at(entries: Sequence[tuple[str, Any]], tree: PyTree) -> list[Any]:
 
 def first_unknown(entries: Sequence[tuple[str, Any]], tree: PyTree) -> str | None:
     """What is wrong with a PyTree that is kept by path, if it has an entry where `tree` has
-    nothing. What is not trained is there too, as `None`.
+    nothing. What is not trained is there too, as `None`, and so are layers without leaves.
 
     - `entries`: pairs of a path and what is there.
     """
-    found, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)
+    found, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_empty)
     there = [(jax.tree_util.keystr(path) or ".", leaf) for path, leaf in found]
     for path, _ in entries:
-        known = (_is_at(at, path) or (leaf is None and _is_at(path, at)) for at, leaf in there)
+        known = (_is_at(at, path) or (_is_empty(leaf) and _is_at(path, at)) for at, leaf in there)
         if there and not any(known):
             return f"must be like the model, or a part of it; the model has nothing at `{path}`."
     return None
+
+
+def _is_empty(node: Any) -> bool:
+    return not jax.tree.leaves(node)
 
 
 def _is_at(path: str, prefix: str) -> bool:

@@ -64,8 +64,10 @@ def keywords_of(function: Callable[..., Any], positional: int) -> dict[str, bool
     signature = _signature(function)
     parameters = list(signature.parameters.values()) if signature else []
     before = sum(x.kind == x.POSITIONAL_ONLY for x in parameters)
-    named = [x for x in parameters if x.kind in (x.POSITIONAL_OR_KEYWORD, x.KEYWORD_ONLY)]
-    return {x.name: x.default is x.empty for x in named[max(positional - before, 0) :]}
+    either = [x for x in parameters if x.kind == x.POSITIONAL_OR_KEYWORD]
+    named = either[max(positional - before, 0) :]
+    named += [x for x in parameters if x.kind == x.KEYWORD_ONLY]
+    return {x.name: x.default is x.empty for x in named}
 
 
 def needed(function: Callable[..., Any], positional: int) -> frozenset[str]:

@@ -35,6 +35,8 @@ class MultiStepsState(eqx.Module):
     acc_value: Float[Array, ""]
     inner_state: OptState
 
+    _counted: ClassVar[frozenset[str]] = frozenset({".acc_grads"})  # by `mini_step`
+
 
 def _updates_made(state: MultiStepsState) -> Count:
     return state.inner_state.count
