@@ -183,6 +183,33 @@ class TestTransport:
             np.testing.assert_allclose(np.sum(result, axis=0), np.ones(6), atol=1e-5)
             np.testing.assert_allclose(np.sum(result, axis=1), np.ones(6), atol=1e-5)
 
+    @pytest.mark.parametrize("shape", [(2, 3), (5, 3)])
+    def test_nearest(self, shape):
+        """No matrix with these sums is further along x - P(x), but for the rounding of x; of
+        rectangular ones with all sums different, in float32."""
+        m, n = shape
+        sums = np.concatenate([np.kron(np.eye(m), np.ones(n)), np.kron(np.ones(m), np.eye(n))])
+        for size in 10.0 ** np.arange(13):
+            rows, columns = RNG.uniform(0.5, 3, m), RNG.uniform(0.5, 3, n)
+            columns *= np.sum(rows) / np.sum(columns)
+            x = np.asarray(size * RNG.standard_normal(shape), np.float32)
+            result = np.asarray(plans(*map(jnp.float32, (rows, columns)), jnp.asarray(x)), float)
+            goal = np.concatenate([rows, columns])
+            np.testing.assert_allclose(sums @ result.ravel(), goal, atol=3e-6)
+            off = (x - result).ravel()
+            best = linprog(-off / size, A_eq=sums, b_eq=goal).x
+            assert off @ (best - result.ravel()) <= 1e-6 * np.max(np.abs(x)) * np.sum(rows)
+
+    def test_numbers(self):
+        """By hand: of large elements, the best vertex."""
+        x = 1e6 * jnp.asarray([[0.53, 1.07, -0.47], [-0.82, 0.38, 0.95]])
+        result = TransportPolytope([5.0, 7.0], [6.0, 3.0, 3.0])(x)
+        np.testing.assert_allclose(result, [[5, 0, 0], [1, 3, 3]], rtol=1e-6)
+
+    @pytest.mark.parametrize("wrong", [np.nan, np.inf])
+    def test_not_finite(self, wrong):
+        assert np.all(np.isnan(transport(jnp.eye(3).at[0, 1].set(wrong))))
+
     @pytest.mark.parametrize("size", [1e6, 1e9])
     def test_the_best_vertex(self, size, x64):
         """Far away the nearest point is the vertex that is best for a linear program, here with
@@ -193,8 +220,7 @@ class TestTransport:
         for _ in range(8):
             x = size * RNG.standard_normal((3, 3))
             wanted = linprog(-x.ravel(), A_eq=sums, b_eq=np.concatenate([rows, columns])).x
-            # The search may be off by 64 times the rounding of the elements.
-            np.testing.assert_allclose(project(x).ravel(), wanted, atol=3e-14 * size)
+            np.testing.assert_allclose(project(x).ravel(), wanted, atol=1e-14)
 
     def test_derivatives(self, x64):
         """By the point and by the sums, near and far."""

@@ -15,7 +15,7 @@ from .._core.norms import power_below
 from ._matrices import AbstractMatrixProjection
 from ._search import check_search, tolerance
 
-_PASSES = 4  # of a search from what the former one found, before elements below 0 are cut off
+_UP = 16  # of the scale of a matrix, from which its solution is near already
 
 
 class TransportPolytope(AbstractMatrixProjection):
@@ -27,18 +27,18 @@ class TransportPolytope(AbstractMatrixProjection):
     stochastic ones. Which elements are positive is found by Newton steps on the dual, a concave
     function of $\alpha$ and $\beta$; those elements are then the solution of a linear system, and
     so is the derivative. The sums are right to the precision of the dtype, in proportion to the
-    largest of them, however large the elements are. Each step takes the time of a Cholesky
-    decomposition of m + n rows.
+    largest of them, however large the elements are; these count to their rounding. A matrix with
+    an element that is not finite becomes NaN. Each step takes the time of a Cholesky decomposition
+    of m + n rows.
 
     - `row_sums`: $r$, at least 0; one number stands for all rows.
     - `col_sums`: $c$, at least 0; one number stands for all columns. Their total must be that of
       the rows; where the numbers are not known when the set is used, the sums of the columns are
       scaled to it.
-    - `tol`: how far the sums may be off when the search ends, in proportion to the largest of the
-      elements and the sums; static. `None`, and the least, is 64 times the precision of the dtype.
-      Where they are off by more than that in proportion to the sums alone, the search goes on
-      with what was found.
-    - `max_steps`: the most Newton steps of a search, at least 1; static.
+    - `tol`: how far the sums may be off when the search ends, in proportion to the largest of
+      them; static. `None`, and the least, is 64 times the precision of the dtype.
+    - `max_steps`: the most Newton steps for a scale of the elements, at least 1; static. Elements
+      that are larger than the sums are scaled down first, and up again in steps.
 
     Blondel, Seguy and Rolet (2018), AISTATS, arXiv:1710.06276, section 4; the method is that of Qi
     and Sun (1993), Math. Program. 58, 353-367, with an exact line search.
@@ -103,65 +103,12 @@ class TransportPolytope(AbstractMatrixProjection):
         self, x: Float[Array, "m n"], rows: Float[Array, " m"], columns: Float[Array, " n"]
     ) -> Float[Array, "m n"]:
         given = jax.lax.stop_gradient((x, rows, columns))
-        near, support, factor = self._searched(*given)
+        near, unit = _searched(*given, tolerance(self.tol, x.dtype), self.max_steps)
         # The value is that of the nearer point, the derivative that of the given one.
-        x, rows, columns = near + (x - given[0]) * factor, rows * factor, columns * factor
-        new = _on_support(support, x, rows, columns)
-        return jnp.where(support & ~(new < 0), new, 0) / factor
-
-    def _searched(
-        self, x: Float[Array, "m n"], rows: Float[Array, " m"], columns: Float[Array, " n"]
-    ) -> tuple[Float[Array, "m n"], Bool[Array, "m n"], Float[Array, ""]]:
-        r"""A matrix that has the same projection and is of its size where that is positive, and
-        where it is; both times a factor.
-
-        The projections of $X_{ij}$ and of $X_{ij} + \alpha_i + \beta_j$ are the same. What is
-        found for large elements has sums that are off by the rounding of these, so the search goes
-        on from the second, until its own rounding is all that is left.
-        """
-        sums = jnp.maximum(jnp.max(rows), jnp.max(columns))
-        tol = tolerance(self.tol, x.dtype)
-
-        def again(s: _Pass) -> _Pass:
-            positive = jnp.max(jnp.maximum(s.near, 0)) / s.factor
-            factor = power_below(jnp.maximum(positive, sums))
-            near, goal = s.near * (factor / s.factor), (rows * factor, columns * factor)
-            # What is wrong still after some passes is the rounding of the given elements: then any
-            # matrix with these sums that is near will do.
-            near = jnp.maximum(near, jnp.where(s.number < _PASSES, -jnp.inf, 0))
-            for axis in (0, 1):  # the search is short where no row and no column is far below 0
-                near = near - jnp.minimum(jnp.max(near, axis=axis, keepdims=True), 0)
-            near = _shifted(near, *goal, tol, self.max_steps)
-            support = near > 0
-            near = _on_support(support, near, *goal)
-            error = _error(*_beyond(jnp.where(support & (near > 0), near, 0), *goal))
-            halved = error / factor < s.error / 2
-            going = (error > tol * sums * factor) & (halved | (s.number < 4 * _PASSES))
-            return _Pass(s.number + 1, near, support, factor, error / factor, going)
-
-        factor = power_below(jnp.maximum(jnp.max(jnp.abs(x)), sums))
-        # The nearest matrix with these sums, whatever its signs.
-        of_rows, of_columns = _beyond(x * factor, rows * factor, columns * factor)
-        mean = jnp.mean(of_rows) / x.shape[1]
-        near = x * factor - of_rows[:, None] / x.shape[1] - (of_columns / x.shape[0] - mean)
-        start = jnp.max(jnp.abs(x)) >= 0  # false for NaN
-        most = jnp.full_like(sums, jnp.inf)
-        end = while_loop(lambda s: s.going, again, _Pass(0, near, near > 0, factor, most, start))
-        return end.near, end.support, end.factor
-
-
-class _Pass(NamedTuple):
-    """- `near`, `support`, `factor`: what has the same projection, times a factor, and where that
-      is positive.
-    - `error`: how far the sums are off.
-    """
-
-    number: int | Int[Array, ""]
-    near: Float[Array, "m n"]
-    support: Bool[Array, "m n"]
-    factor: Float[Array, ""]
-    error: Float[Array, ""]
-    going: Bool[Array, ""]
+        x, rows, columns = near + (x - given[0]) * unit, rows * unit, columns * unit
+        new = _on_support(near > 0, x, rows, columns)
+        new = jnp.where((near > 0) & ~(new < 0), new, 0) / unit
+        return jnp.where(jnp.all(jnp.isfinite(given[0])), new, jnp.nan)
 
 
 def _beyond(
@@ -188,45 +135,67 @@ def _on_support(
 
 
 class _Search(NamedTuple):
+    """- `step`: how many of them at this scale.
+    - `near`, `scale`: a matrix that has the same projection, and what the given one was multiplied
+      by.
+    """
+
     step: int | Int[Array, ""]
-    alpha: Float[Array, " m"]
-    beta: Float[Array, " n"]
+    near: Float[Array, "m n"]
+    scale: Float[Array, ""]
     going: Bool[Array, ""]
 
 
-def _shifted(
+def _searched(
     x: Float[Array, "m n"],
     rows: Float[Array, " m"],
     columns: Float[Array, " n"],
     tol: float,
     max_steps: int,
-) -> Float[Array, "m n"]:
-    """The matrix plus a number for each row and each column, so that these are the sums of what is
-    positive."""
+) -> tuple[Float[Array, "m n"], Float[Array, ""]]:
+    r"""The matrix plus a number for each row and each column, so that these are the sums of what is
+    positive; times a factor that brings the sums near 1, and the factor.
 
-    def beyond(alpha: Array, beta: Array) -> tuple[Array, Array]:
-        return _beyond(jnp.maximum(x + alpha[:, None] + beta, 0), rows, columns)
-
-    def slope(size: Array, s: _Search, d_alpha: Array, d_beta: Array) -> Array:
-        of_rows, of_columns = beyond(s.alpha + size * d_alpha, s.beta + size * d_beta)
-        return jnp.sum(of_rows * d_alpha) + jnp.sum(of_columns * d_beta)
+    The matrix is scaled down first, so that its elements are no larger than the sums, and up again
+    as its solution is found. The projections of $X_{ij}$ and of $X_{ij} + \alpha_i + \beta_j$ are
+    the same, so each step goes on from the second, with rounding of its own size.
+    """
+    unit = power_below(jnp.maximum(jnp.max(rows), jnp.max(columns)))
+    goal, lowest = (rows * unit, columns * unit), -jnp.finfo(x.dtype).max / 2**10
 
     def body(s: _Search) -> _Search:
-        of_rows, of_columns = beyond(s.alpha, s.beta)
-        support = x + s.alpha[:, None] + s.beta > 0
-        ridge = 1e-2 * jnp.minimum(_error(of_rows, of_columns), 1)
-        d_alpha, d_beta = _solved(support, -of_rows, -of_columns, ridge, 1)
-        start = slope(jnp.zeros_like(ridge), s, d_alpha, d_beta)
-        size = _line_search(lambda t: slope(t, s, d_alpha, d_beta), start)
-        alpha, beta = s.alpha + size * d_alpha, s.beta + size * d_beta
-        # Large shifts, from one part of the support to another, are rounded themselves.
-        largest = jnp.maximum(jnp.max(jnp.abs(alpha)), jnp.max(jnp.abs(beta)))
-        least = jnp.maximum(tol, tolerance(None, x.dtype) * largest)
-        return _Search(s.step + 1, alpha, beta, _error(*beyond(alpha, beta)) > least)
+        near = _stepped(s.near, *goal)
+        error = _error(*_beyond(jnp.maximum(near, 0), *goal))
+        last = s.scale >= unit
+        found = (error <= tol) | (s.step + 1 >= max_steps)
+        up = jnp.where(found & ~last, jnp.minimum(_UP, unit / s.scale), 1)
+        step = jnp.where(found, 0, s.step + 1)
+        return _Search(step, jnp.maximum(near, lowest) * up, s.scale * up, ~(found & last))
 
-    start = _Search(0, 0 * rows, 0 * columns, jnp.max(x) >= -jnp.inf)
-    end = while_loop(lambda s: s.going & (s.step < max_steps), body, start)
-    return x + end.alpha[:, None] + end.beta
+    scale = jnp.minimum(unit, power_below(jnp.max(jnp.abs(x))))
+    near = x * scale
+    # The nearest matrix with these sums, whatever its signs.
+    of_rows, of_columns = _beyond(near, *goal)
+    mean = jnp.mean(of_rows) / x.shape[1]
+    near = near - of_rows[:, None] / x.shape[1] - (of_columns / x.shape[0] - mean)
+    start = _Search(jnp.zeros((), int), near, scale, jnp.all(jnp.isfinite(x)))
+    return while_loop(lambda s: s.going, body, start).near, unit
+
+
+def _stepped(
+    near: Float[Array, "m n"], rows: Float[Array, " m"], columns: Float[Array, " n"]
+) -> Float[Array, "m n"]:
+    """After a Newton step."""
+    of_rows, of_columns = _beyond(jnp.maximum(near, 0), rows, columns)
+    ridge = 1e-2 * jnp.minimum(_error(of_rows, of_columns), 1)
+    d_alpha, d_beta = _solved(near > 0, -of_rows, -of_columns, ridge, 1)
+    along = d_alpha[:, None] + d_beta
+
+    def slope(size: Array) -> Array:
+        of_rows, of_columns = _beyond(jnp.maximum(near + size * along, 0), rows, columns)
+        return jnp.sum(of_rows * d_alpha) + jnp.sum(of_columns * d_beta)
+
+    return near + _line_search(slope, slope(jnp.zeros_like(ridge))) * along
 
 
 def _line_search(slope: Any, start: Float[Array, ""]) -> Float[Array, ""]:
