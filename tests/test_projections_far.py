@@ -164,6 +164,61 @@ class TestOneLargeElement:
         project = jax.jit(jax.vmap(Polyhedron(C=c, d=d).__call__))
         np.testing.assert_allclose(project(x), project(np.float64(x)), rtol=1e-4, atol=1e-6 * size)
 
+    def test_noise_enters_no_row(self):
+        """What a far step leaves in the slack is rounding: the rows are those of exact numbers, in
+        single and mapped. By hand, which three of the rows hold with equality."""
+        c = [[0.71, 0.49, 0.89], [0.33, 1.25, -0.18], [0.74, -1.51, -0.08], [2, -1.08, 2.94]]
+        d = [0.2452, 0.7839, -0.0592, -0.957]
+        other = [[-0.76, -0.2, 0.11], [0.89, -2.05, -0.21], [-0.1, -0.81, 0.5], [-0.81, 0.27, 1.87]]
+        other_d = [0.7932, 0.5967, 0.0735, -1.3633]
+        for a, b, rows, x in (
+            (c, d, [1, 2, 3], [1.38e8, 3.2e7, 1.16e8]),
+            (other, other_d, [0, 1, 3], [-2.66e8, -1.41e8, 1.62e8]),
+        ):
+            wanted = np.linalg.solve(np.asarray(a)[rows], np.asarray(b)[rows])
+            project = Polyhedron(C=a, d=b)
+            x = jnp.asarray(x, jnp.float32)
+            np.testing.assert_allclose(project(x), wanted, rtol=1e-5)
+            mapped = jax.vmap(project.__call__)(jnp.stack([x, x / 10]))
+            np.testing.assert_allclose(mapped, [wanted, wanted], rtol=1e-5)
+
+    def test_each_bound_has_its_own_tolerance(self):
+        """A large one beside it, or an infinite one, leaves a small one as it is."""
+        eye = np.eye(2)
+        near = Polyhedron(C=eye, d=[1.0, 1e6])(jnp.asarray([1.0001, 0.0]))
+        np.testing.assert_array_equal(near, [1.0, 0.0])
+        project = jax.jit(lambda d: Polyhedron(C=eye, d=d)(jnp.asarray([3.0, 4.0])))
+        np.testing.assert_array_equal(project(jnp.asarray([1.0, jnp.inf])), [1.0, 4.0])
+
+    @pytest.mark.parametrize("wrong", [np.nan, np.inf])
+    def test_not_finite(self, wrong):
+        for projection in (Polyhedron(C=np.eye(2), d=1.0), Affine([[1.0, 1.0]], 1.0)):
+            assert np.all(np.isnan(projection(jnp.asarray([wrong, 4.0]))))
+
+    def test_intersection_from_far(self, x64):
+        """Sweeps from there would change nothing for 100,000 times; by hand, the corner of the
+        first three sets."""
+        c = np.asarray([[-0.05, -0.69, 0.32], [-1.08, 1.61, -0.38], [-1.54, 1.79, 0.97]])
+        d = np.asarray([-1.2, 2.68, 1.63])
+        sets = Intersection(*map(Halfspace, c, d), Halfspace([0.52, 0.53, -0.36], 2.52))
+        for size in (1e2, 1e6):
+            result = sets(size * jnp.asarray([-0.64, -0.34, 0.67]))
+            np.testing.assert_allclose(result, np.linalg.solve(c, d), atol=1e-13 * size)
+
+    def test_second_derivatives(self, x64):
+        """In any order of forward and reverse, also of rows that depend on others."""
+        x, row = jnp.asarray([2.0, 3.0, -1.0]), jnp.asarray([1.0, 2.0, -0.5])
+
+        def cubes(row):
+            rows = jnp.stack([row, row, jnp.zeros_like(row)])
+            return jnp.sum(Affine(rows, jnp.asarray([1.0, 1.0, 0.0]))(x) ** 3)
+
+        slope = jax.jit(jax.grad(cubes))
+        along = np.asarray([0.3, -1.0, 0.7])
+        wanted = quotient(lambda row: slope(jnp.asarray(row)), (np.asarray(row),), (along,), 1e-5)
+        for outer in (jax.jacfwd, jax.jacrev):
+            np.testing.assert_allclose(outer(slope)(row) @ along, wanted, atol=1e-7)
+
     def test_derivatives(self, x64):
         """Of the same rows as nearer by, by the point and by the data."""
         c, d = np.asarray([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0]]), np.asarray([1.0, 0.5])

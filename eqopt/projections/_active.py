@@ -16,7 +16,7 @@ class Search(NamedTuple):
     - `moved`: what has been added to them since; not 0 for the entering row too.
     - `entering`: the row that is being added.
     - `going`: whether a row is violated and can be added.
-    - `stuck`: whether a row contradicts the active ones.
+    - `stuck`: whether a row contradicts the active ones, as far as rounding tells.
     """
 
     step: int | Int[Array, ""]
@@ -29,35 +29,53 @@ class Search(NamedTuple):
     stuck: Bool[Array, ""]
 
 
-def begun(slack: Float[Array, " m"], tol: Float[Array, ""]) -> Search:
+def begun(slack: Float[Array, " m"], tol: Float[Array, " m"]) -> Search:
     """A search where no row is active yet; the arguments are those of `continued`."""
     zeros = jnp.zeros_like(slack)
     none = jnp.zeros_like(slack, bool)
-    first = jnp.argmin(slack)
-    going = slack[first] < -tol
+    first, going = _most_violated(slack, tol)
     return Search(0, none, zeros[:, None] + zeros, zeros, zeros, first, going, none[0])
 
 
 def moved_on(
-    s: Search, slack: Float[Array, " m"], tol: Float[Array, ""], factor: Float[Array, ""]
+    s: Search, slack: Float[Array, " m"], tol: Float[Array, " m"], factor: Float[Array, ""]
 ) -> Search:
     """A search that goes on from the nearest point for its active rows, where the slack is
-    measured anew, in other units: `factor` of those it had."""
+    measured anew, in other units: `factor` of those it had.
+
+    A row that contradicts the others where nothing was moved since the slack was measured does so
+    whatever the rounding: there the search ends.
+    """
     most = jnp.finfo(slack.dtype).max
     multipliers = jnp.minimum((s.multipliers + s.moved) * factor, most)
     multipliers = jnp.where(s.active, multipliers, 0)
-    slack = jnp.where(s.active, jnp.inf, slack)
-    first = jnp.argmin(slack)
-    going = ~s.stuck & (slack[first] < -tol)
-    zeros = jnp.zeros_like(slack)
-    return Search(s.step, s.active, s.inverse, multipliers, zeros, first, going, s.stuck)
+    first, going = _most_violated(jnp.where(s.active, jnp.inf, slack), tol)
+    going = going & ~(s.stuck & jnp.all(s.moved == 0))
+    return Search(
+        s.step,
+        s.active,
+        s.inverse,
+        multipliers,
+        jnp.zeros_like(multipliers),
+        first,
+        going,
+        jnp.zeros_like(s.stuck),
+    )
+
+
+def _most_violated(
+    slack: Float[Array, " m"], tol: Float[Array, " m"]
+) -> tuple[Int[Array, ""], Bool[Array, ""]]:
+    """A row, and whether it is violated by more than its tolerance."""
+    first = jnp.argmin(slack + tol)
+    return first, slack[first] < -tol[first]
 
 
 def continued(
     s: Search,
     rows: Float[Array, "m n"],
     slack: Float[Array, " m"],
-    tol: Float[Array, ""],
+    tol: Float[Array, " m"],
     max_steps: int,
 ) -> Search:
     r"""After the search for the rows with $c_i^T y = s_i$ and a positive multiplier at the shortest
@@ -65,7 +83,7 @@ def continued(
 
     - `rows`: $C$, of rows of length 1, or 0.
     - `slack`: $s$ at the point where the search stands, in units in which it is no large number.
-    - `tol`: how far a row may be violated.
+    - `tol`: how far each row may be violated.
     - `max_steps`: the most rows that are added or dropped.
 
     The dual method of Goldfarb and Idnani (1983), Math. Program. 27, 1-33: it adds the row that is
@@ -77,7 +95,7 @@ def continued(
 
 
 def _stepped(
-    rows: Float[Array, "m n"], slack: Float[Array, " m"], tol: Float[Array, ""], s: Search
+    rows: Float[Array, "m n"], slack: Float[Array, " m"], tol: Float[Array, " m"], s: Search
 ) -> Search:
     """After one row more, or one less."""
     new = rows[s.entering]
@@ -106,15 +124,17 @@ def _stepped(
     moved = jnp.where(dropped, -s.multipliers, moved)
     slack = slack + rows @ (moved @ rows)
     slack = jnp.where(active, jnp.inf, slack)
-    next_one = jnp.where(drops, s.entering, jnp.argmin(slack))
+    # What the slack says is no better than the rounding of what was moved since it was measured.
+    rounding = 64 * jnp.finfo(slack.dtype).eps * jnp.max(jnp.abs(moved))
+    first, violated = _most_violated(slack, jnp.maximum(tol, rounding))
     return Search(
         s.step + 1,
         jnp.where(stuck, s.active, active),
         inverse,
         s.multipliers,
         moved,
-        next_one,
-        ~stuck & (drops | (jnp.min(slack) < -tol)),
+        jnp.where(drops, s.entering, first),
+        ~stuck & (drops | violated),
         stuck,
     )
 

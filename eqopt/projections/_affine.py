@@ -62,7 +62,7 @@ class Polyhedron(AbstractVectorProjection):
     - `A`, `b`: the equations, as in [`Affine`][eqopt.projections.Affine]; none if `None`.
     - `C`, `d`: the inequalities, in the same form; none if `None`.
     - `tol`: how far an inequality may be violated when the search ends, in proportion to the
-      largest element of the result and the largest distance of a bound from zero; static. `None`,
+      largest element of the result and the distance of its own bound from zero; static. `None`,
       and the least, is 64 times the precision of the dtype.
     - `max_steps`: the most inequalities that are added or dropped, at least 1; static.
     - `per_leaf`, `axis`: what one vector is, if not the whole tree; see
@@ -126,11 +126,15 @@ class Polyhedron(AbstractVectorProjection):
         scale = jnp.where(some, row_scale(within), 0)
         within, tol = within * scale[:, None], tolerance(self.tol, x.dtype)
 
+        bounds = jnp.where(jnp.isinf(d), 0, jnp.abs(d))
+
         def measured(x: Array) -> tuple[Array, Array, Array]:
-            """The slack at a point, and the largest number, in units in which that is about 1."""
-            largest = largest_magnitude((x, d))
-            factor = power_below(largest)
-            return (d * factor - c @ (x * factor)) * scale, factor, largest * factor
+            """The slack at a point, and the largest number beside each row's bound, in units in
+            which the largest of all is about 1; and the factor that makes them."""
+            sizes = jnp.maximum(bounds, largest_magnitude(x))
+            factor = power_below(jnp.max(sizes))
+            slack = (d * factor - c @ (x * factor)) * scale
+            return jnp.where(d == jnp.inf, jnp.inf, slack), sizes * factor, factor
 
         def searched(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             s, slack, own_tol, factor = carry
@@ -138,12 +142,13 @@ class Polyhedron(AbstractVectorProjection):
             rows = jnp.concatenate([a, jnp.where(s.active[:, None], c, 0)])
             point, _ = nearest(rows, jnp.concatenate([b, jnp.where(s.active, d, 0)]), x)
             # One that is nearer to the set may be smaller too, and show what was lost in rounding.
-            slack, new_factor, largest = measured(point)
-            s = moved_on(s, slack, tol * largest, new_factor / factor)
-            return s, slack, tol * largest, new_factor
+            slack, sizes, new_factor = measured(point)
+            s = moved_on(s, slack, tol * sizes, new_factor / factor)
+            return s, slack, tol * sizes, new_factor
 
-        slack, factor, largest = measured(nearest(a, b, x)[0])
-        own_tol = tol * jnp.minimum(largest, jnp.max(jnp.abs(slack), initial=0))
+        slack, sizes, factor = measured(nearest(a, b, x)[0])
+        farthest = jnp.max(jnp.where(jnp.isinf(slack), 0, jnp.abs(slack)))
+        own_tol = tol * jnp.minimum(sizes, farthest)
         carry = begun(slack, own_tol), slack, own_tol, factor
         carry = while_loop(
             lambda carry: carry[0].going & (carry[0].step < self.max_steps), searched, carry

@@ -17,6 +17,8 @@ from .._core.projection import AbstractProjection
 from ._search import check_search, tolerance
 
 _MAX_STEPS = 10_000
+_TRIAL = 200  # sweeps from the point itself
+_AWAY = 16  # times farther, from where what is taken off is known about
 
 
 class Intersection(AbstractProjection):
@@ -26,10 +28,15 @@ class Intersection(AbstractProjection):
     and keeps what was taken off, $p_i \leftarrow y_i - x$, to give it back before the next
     projection onto that set. The result is a point of the last set, and of the others to the
     tolerance. The sweeps converge linearly for polyhedra, and may be slow where boundaries meet at
-    a small angle. Without a common point they end after `max_steps`.
+    a small angle. From far away they may change nothing for long; then the point is brought near,
+    and away again in steps, each with the $p_i$ of the step before. The sweeps end after
+    `max_steps` also without a common point: then, or where they are too slow, the result is not in
+    all sets.
 
     The derivative is that of the fixed point of the sweeps: the same iteration on tangents, with
-    the derivative of each projection at the last $y_i$. At corners it is one of the possible ones.
+    the derivative of each projection at the last $y_i$, and the same most sweeps; from far away,
+    and where the sweeps are slow, they may not be enough. At corners it is one of the possible
+    ones. There are no second derivatives.
 
     - `sets`: projections onto convex sets, at least one.
     - `tol`: the sweeps end when no $p_i$ changes by more, in proportion to the largest element;
@@ -105,16 +112,21 @@ def _dykstra(static: _Static, numbers: list[Any], leaves: list[Array]) -> list[A
 
 
 class _Round(NamedTuple):
-    """- `point`: after the sweeps; before, what they start from.
-    - `taken`: what was taken off by each set, in all rounds together.
-    - `spread`: how far apart the points of the sets are in the last sweep.
+    """- `start`, `scale`: the sweeps start from the first times the second, which is at most 1.
+    - `given`: what is taken off by each set before the first sweep.
+    - `taken`: what was taken off by each set, in all rounds of scale 1 together.
+    - `spread`: how far apart the points of the sets were at the end of the last round from near.
     - `steps`: the sweeps of all rounds.
+    - `trial`: whether this is the first round, of few sweeps.
     """
 
-    point: list[Array]
+    start: list[Array]
+    scale: Float[Array, ""]
+    given: list[list[Array]]
     taken: list[list[Array]]
     spread: Float[Array, ""]
     steps: int | Int[Array, ""]
+    trial: Bool[Array, ""]
     going: Bool[Array, ""]
 
 
@@ -188,30 +200,67 @@ def _converged(
 ) -> tuple[list[Array], list[list[Array]]]:
     """The point in the sets, and what is taken off by each set when no sweep changes it.
 
-    Far from the sets the sweeps end when the points are as near to each other as the rounding of
-    the leaves allows. They start again from there, with numbers of the size of the result.
+    Where some sweeps are not enough there are rounds from nearer points, in the same direction from
+    zero. Far away the sweeps end when the points of the sets are as near to each other as the
+    rounding of the leaves allows: then they start again from what they found, with numbers of its
+    size.
     """
     zeros = [[jnp.zeros_like(x) for x in leaves] for _ in static.sets.children()]
 
+    nearer = _first_scale(static, numbers, leaves)
+
     def again(r: _Round) -> _Round:
+        start = _times(r.start, r.scale)
         end = _repeated(
             static,
-            lambda taken: _sweep(static, taken, numbers, r.point)[1],
-            zeros,
-            largest_magnitude(r.point),
+            lambda taken: _sweep(static, taken, numbers, start)[1],
+            r.given,
+            largest_magnitude(start),
             r.steps,
+            jnp.where(r.trial, min(_TRIAL, static.max_steps), static.max_steps),
         )
-        point, _, spread = _sweep(static, end.value, numbers, r.point)
+        point, _, spread = _sweep(static, end.value, numbers, start)
         least = tolerance(static.tol, spread.dtype) * largest_magnitude(point)
-        going = (spread > least) & (spread < r.spread / 2) & (end.number < static.max_steps)
-        return _Round(point, jax.tree.map(jnp.add, r.taken, end.value), spread, end.number, going)
+        # The points of the sets tell nothing where all of them are rounding of a far one.
+        far = largest_magnitude(start) > _AWAY * largest_magnitude(point)
+        improves = far | ((spread > least) & (spread < r.spread / 2))
+        left = end.number < static.max_steps
+        slow, away = r.trial & end.going & left, r.scale < 1
+        scale = jnp.where(slow, nearer, jnp.minimum(_AWAY * r.scale, 1))
+        known = jnp.where(slow, nearer == 1, away)
+
+        def chosen(same: Any, new: Any) -> Any:
+            return jax.tree.map(lambda x, y: jnp.where(slow | away, x, y), same, new)
+
+        return _Round(
+            chosen(r.start, point),
+            scale,
+            _times(end.value, jnp.where(known, scale / r.scale, 0)),
+            chosen(r.taken, jax.tree.map(jnp.add, r.taken, end.value)),
+            jnp.where(slow | away | far, r.spread, spread),
+            end.number,
+            jnp.zeros_like(r.trial),
+            slow | away | (improves & left),
+        )
 
     largest = largest_magnitude(leaves)
-    start = _Round(
-        leaves, zeros, jnp.full_like(largest, jnp.inf), jnp.zeros_like(largest, int), largest >= 0
-    )
+    valid = largest >= 0
+    one, most = jnp.ones_like(largest), jnp.full_like(largest, jnp.inf)
+    start = _Round(leaves, one, zeros, zeros, most, jnp.zeros_like(largest, int), valid, valid)
     end = while_loop(lambda r: r.going, again, start)
-    return end.point, end.taken
+    return end.start, end.taken
+
+
+def _first_scale(static: _Static, numbers: list[Any], leaves: list[Array]) -> Float[Array, ""]:
+    """What brings the leaves about as near to zero as the sets are; at most 1."""
+    zeros = [jnp.zeros_like(x) for x in leaves]
+    sets = largest_magnitude(
+        _sweep(static, [zeros for _ in static.sets.children()], numbers, zeros)[0]
+    )
+    near = _AWAY * jnp.where(sets > 0, sets, 1)
+    largest = largest_magnitude(leaves)
+    least = jnp.finfo(largest.dtype).eps ** 2
+    return jnp.where(largest > near, jnp.maximum(near / largest, least), 1)
 
 
 def _fixed_point(static: _Static, matvec: Callable[[Any], Any], goal: Any) -> Any:
@@ -230,6 +279,7 @@ def _repeated(
     start: Any,
     size: Float[Array, ""],
     number: int | Int[Array, ""] = 0,
+    most: int | Int[Array, ""] | None = None,
 ) -> _Steps:
     """What a step changes by no more than the tolerance, in proportion to its largest element and
     to `size`."""
@@ -243,8 +293,13 @@ def _repeated(
         )
         return _Steps(s.number + 1, new, change > tol * largest)
 
+    most = static.max_steps if most is None else most
     first = _Steps(number, start, size >= 0)  # false for NaN
-    return while_loop(lambda s: s.going & (s.number < static.max_steps), body, first)
+    return while_loop(lambda s: s.going & (s.number < most), body, first)
+
+
+def _times(x: Any, factor: Float[Array, ""]) -> Any:
+    return jax.tree.map(lambda x: x * factor, x)
 
 
 def _minus(a: Any, b: Any) -> Any:

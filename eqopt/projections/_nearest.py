@@ -62,37 +62,31 @@ def nearest(
 
     start = _Pass(0, x, jnp.zeros_like(b), jnp.max(jnp.abs(x)) >= 0)
     end = while_loop(lambda s: s.going & (s.number < _MAX_PASSES), again, start)
-    return jnp.where(jnp.any(jnp.isnan(x)), jnp.nan, end.point), end.multipliers
-
-
-@jax.custom_jvp
-def _nearest_once(
-    a: Float[Array, "m n"], b: Float[Array, " m"], x: Float[Array, " n"]
-) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-    """The same by one linear map of b and x: for tangents."""
-    factors = _factors(a)
-    step, multipliers = _step(factors, b * factors.scale, x)
-    return x - step, multipliers
-
-
-def _nearest_jvp(point: Any, multipliers: Any, a: Any, tangents: Any) -> Any:
-    da, db, dx = tangents
-    if not len(db):
-        return dx, db
-    unit = da * jax.lax.stop_gradient(row_scale(a))[:, None]
-    return _nearest_once(a, db - da @ point, dx - multipliers @ unit)
+    return jnp.where(jnp.all(jnp.isfinite(x)), end.point, jnp.nan), end.multipliers
 
 
 @nearest.defjvp
 def _(primals, tangents):
-    out = nearest(*primals)
-    return out, _nearest_jvp(*out, primals[0], tangents)
+    (a, b, x), (da, db, dx) = primals, tangents
+    point, multipliers = nearest(a, b, x)
+    if not len(b):
+        return (point, multipliers), (dx, db)
+    factors = _factors(jax.lax.stop_gradient(a))
+    rows = a * factors.scale[:, None]
+    d_rows = da * factors.scale[:, None]
 
+    n = len(x)  # one vector, as derivatives of the solution need one
 
-@_nearest_once.defjvp
-def _(primals, tangents):
-    out = _nearest_once(*primals)
-    return out, _nearest_jvp(*out, primals[0], tangents)
+    def system(both: Array) -> Array:
+        return jnp.concatenate([both[:n] + both[n:] @ rows, rows @ both[:n]])
+
+    def solved(_: Any, goal: Array) -> Array:
+        step, multipliers = _step(factors, goal[n:], goal[:n])
+        return jnp.concatenate([goal[:n] - step, multipliers])
+
+    goal = jnp.concatenate([dx - multipliers @ d_rows, db * factors.scale - d_rows @ point])
+    both = jax.lax.custom_linear_solve(system, goal, solved, symmetric=True)
+    return (point, multipliers), (both[:n], both[n:])
 
 
 def _factors(a: Float[Array, "m n"]) -> _Factors:
