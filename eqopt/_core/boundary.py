@@ -60,13 +60,13 @@ def check_inside(
     complex form must see no complex leaf: in a transformation and all inside it.
 
     - `seen`: what the transformation sees of `params`, if not all. Its selectors may name what is
-      left out: one optimizer may stand in several groups.
+      left out, and trees of bools leave it out: one optimizer may stand in several groups.
     """
     seen = params if seen is None else seen
     name = type(transform).__name__
     check_scalars(transform)
     for field, places in _places(transform):
-        if why := places._unmatched(params):
+        if why := places._unmatched(params) or places._uncovered(seen):
             raise ValueError(f"`{name}({field}=...)` {why}")
     for path, leaf in paths_and_leaves(seen) if transform._real_only else ():
         if jnp.iscomplexobj(leaf):
