@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from .component import Component
 from .hyperparam import check_scalars
+from .layout import check_layouts
 from .leafwise import check_same_paths
 from .leaves import is_abstract, is_trained, paths_and_leaves, select_leaves, varying
 from .selector import AbstractPlaces
@@ -239,6 +240,7 @@ def check_state(
                 f"`{name}`: `state` must be what its `init` returned; its structure differs at "
                 f"`{path}`."
             )
+        check_layouts(f"`{name}`", state, wanted)
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(wanted), strict=True)
     for i, (found, right) in enumerate(pairs):
         if jnp.shape(found) != right.shape:
