@@ -240,7 +240,6 @@ def check_state(
                 f"`{name}`: `state` must be what its `init` returned; its structure differs at "
                 f"`{path}`."
             )
-        check_layouts(f"`{name}`", state, wanted)
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(wanted), strict=True)
     for i, (found, right) in enumerate(pairs):
         if jnp.shape(found) != right.shape:
@@ -254,6 +253,7 @@ def check_state(
                 f"`{name}`: `state` and `updates` must match; `state` is {jnp.result_type(found)} "
                 f"at `{paths_and_leaves(state)[i][0]}`, these `updates` need {right.dtype}."
             )
+    check_layouts(f"`{name}`", state, wanted)
     if len(_checked) >= 1024:
         _checked.clear()
     _checked.add(key)

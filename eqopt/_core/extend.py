@@ -298,7 +298,7 @@ def _parts(
         at = at._replace(kinds=kinds, order=(*at.order, number))
         yield at._replace(path=None)
     if isinstance(node, AbstractJoined):
-        at = at._replace(layout=node.layout)
+        at = at._replace(layout=node._holds())
     if not hasattr(node, "inner_state") and name not in _TRANSPARENT:
         yield from _leaves(node, at)
         return

@@ -1,12 +1,12 @@
 """States of vectors joined from leaves know which leaves: as many numbers are not enough."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
-from equinox import AbstractVar
 from jaxtyping import PyTree
 
 from .leaves import paths_and_leaves
@@ -16,12 +16,11 @@ Layout: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class AbstractJoined(eqx.Module):
-    """A state whose arrays are like vectors joined from leaves.
+    """A state whose arrays are like vectors joined from leaves."""
 
-    - `layout`: the leaves; static.
-    """
-
-    layout: AbstractVar[Layout]
+    @abstractmethod
+    def _holds(self) -> Layout:
+        """What is in the vectors; the same in all states of one training."""
 
 
 def layout_of(names: Sequence[str], tree: PyTree) -> Layout:
@@ -37,7 +36,7 @@ def check_layouts(label: str, state: Any, wanted: Any) -> None:
     """Raises `ValueError` if vectors of a state hold other leaves than those of another one of the
     same structure."""
     for found, right in zip(_joined(state), _joined(wanted), strict=True):
-        if reason := other_layout(found.layout, right.layout):
+        if reason := other_layout(found._holds(), right._holds()):
             raise ValueError(f"{label}: `state` must be of the leaves of `updates`; {reason}")
 
 

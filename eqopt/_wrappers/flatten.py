@@ -62,6 +62,9 @@ class FlattenState(AbstractJoined):
     inner_state: Any
     layout: Layout = eqx.field(default=(), static=True)
 
+    def _holds(self) -> Layout:
+        return self.layout
+
 
 class Flatten(AbstractView):
     """Applies a transformation to the leaves joined to one vector for each dtype.
