@@ -1,5 +1,7 @@
 """Transformations that act at some updates only: by a predicate, and every k-th."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -171,6 +173,41 @@ def test_predicates_that_name_keywords(wrapper):
         optim(x, state, x, value=1.0)
     with pytest.raises(TypeError, match=rf"`{wrapper.__name__}\(predicate=.* function of `count`"):
         wrapper(eqopt.Trace(0.5), lambda: True)
+
+
+def of_the_loss(count, value):
+    return value < 1
+
+
+def of_the_loss_by_default(count, value=0.5, *rest, limit=1, **extras):
+    return value < limit
+
+
+def of_a_second_count(count, other, /):
+    return True
+
+
+def of_the_parameters(count, *, params):
+    return True
+
+
+@pytest.mark.parametrize("wrapper", [eqopt.ConditionallyTransform, eqopt.ConditionallyMask])
+def test_keywords_that_do_not_come(wrapper):
+    """What the predicate needs and will not be given is told at construction."""
+    inner, label = eqopt.Trace(0.5), rf"`{wrapper.__name__}\(predicate=...\)` must be"
+    alone = rf"{label} a function of `count` alone, unless `forward_extras=True`; got .*"
+    for predicate, name in [(of_the_loss, "value"), (only_of_the_epoch, "epoch")]:
+        with pytest.raises(TypeError, match=rf"{alone}{name}\)`, which needs `{name}`"):
+            wrapper(inner, predicate)
+        wrapper(inner, predicate, forward_extras=True)
+        wrapper(inner, partial(predicate, **{name: 2}))
+    for forward in (False, True):
+        with pytest.raises(TypeError, match=rf"{label} a function of `count`; got .*other, /\)`"):
+            wrapper(inner, of_a_second_count, forward_extras=forward)
+        for taken in (of_the_loss_by_default, np.isfinite, lambda *all: True):
+            wrapper(inner, taken, forward_extras=forward)
+    with pytest.raises(TypeError, match=rf"{label} .*`params` is no such keyword"):
+        wrapper(inner, of_the_parameters, forward_extras=True)
 
 
 # ---- every k-th

@@ -36,11 +36,6 @@ def _two_updates(case, params, grads):
     return (first, second), state
 
 
-def _leaves(tree):
-    """The leaves without their structure, in order."""
-    return jax.tree.leaves(tree)
-
-
 # ---- models
 
 
@@ -83,7 +78,7 @@ def _is_trained(x):
 def _check_left_alone(new, old):
     """What is no float array is the very same object; what is one has changed its value alone."""
     assert jax.tree.structure(new) == jax.tree.structure(old)
-    for x, y in zip(_leaves(new), _leaves(old), strict=True):
+    for x, y in zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True):
         assert x is y or _is_trained(y)
     trees.assert_same_type(eqx.filter(new, _is_trained), eqx.filter(old, _is_trained))
 
@@ -150,9 +145,9 @@ def test_a_part_with_a_state_of_that_part(name):
     new, after = _step(case, grads, state, model)
     trees.assert_same_type(after, state)
     trees.assert_equal(_front(new), _step(case, grads, state, part)[0])
-    kept = [x is y for x, y in zip(_leaves(new), _leaves(model), strict=True)]
+    kept = [x is y for x, y in zip(jax.tree.leaves(new), jax.tree.leaves(model), strict=True)]
     assert kept.count(False) <= 1
-    changed = [x for x, same in zip(_leaves(model), kept, strict=True) if not same]
+    changed = [x for x, same in zip(jax.tree.leaves(model), kept, strict=True) if not same]
     assert all(x is model.layers[0].weight for x in changed)
 
 
@@ -219,7 +214,7 @@ def test_empty_arrays(name):
         trees.assert_close([u["w"] for u in updates], [u["w"] for u in alone], rtol=1e-6)
     only = {"e": jnp.zeros((0,))}
     updates, state = _two_updates(case, only, only)
-    assert all(np.all(np.isfinite(x)) for x in _leaves((updates, state)))
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves((updates, state)))
 
 
 @pytest.mark.parametrize("name", cases.TRANSFORMS)
@@ -250,15 +245,15 @@ def test_containers_make_no_difference(name):
     structure."""
     case = cases.TRANSFORMS[name]
     first = trees.params()
-    leaves, grads = _leaves(first), _leaves(trees.grads(first, 0))
+    leaves, grads = jax.tree.leaves(first), jax.tree.leaves(trees.grads(first, 0))
     expected = None
     pairs = zip(_containers(leaves), _containers(grads), strict=True)
     for params, container in pairs:
         state = case.optim.init(params)
         updates, _ = _update(case, container, state, params)
         assert jax.tree.structure(updates) == jax.tree.structure(params)
-        expected = expected or _leaves(updates)
-        trees.assert_equal(_leaves(updates), expected)
+        expected = expected or jax.tree.leaves(updates)
+        trees.assert_equal(jax.tree.leaves(updates), expected)
 
 
 @pytest.mark.parametrize("name", cases.TRANSFORMS)
@@ -282,7 +277,7 @@ def test_shared_layers():
     model = eqx.nn.Shared(linears, lambda pair: pair[1].weight, weight)
     optim = eqopt.SGD(0.1, 0.9)
     state = optim.init(model)
-    assert len([x for x in _leaves(state) if _is_trained(x)]) == 3
+    assert len([x for x in jax.tree.leaves(state) if _is_trained(x)]) == 3
 
     def loss(model):
         first, second = model()
@@ -322,7 +317,7 @@ def test_weakly_typed_leaves(name):
     state = case.optim.init(params)
     updates, after = _update(case, grads, state, params)
     new, _ = _step(case, grads, state, params)
-    assert not any(x.weak_type for x in _leaves((state, updates, after, new)))
+    assert not any(x.weak_type for x in jax.tree.leaves((state, updates, after, new)))
     trees.assert_same_type(after, state)
 
 

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import trees
 
@@ -97,6 +98,71 @@ def test_two_of_a_kind():
     trees.assert_equal(eqopt.extend_state(optim, state, PARAMS), state)
     with pytest.raises(ValueError, match=r"as many of `TraceState`.*2 for 1"):
         eqopt.extend_state(eqopt.Trace(0.5), state, PARAMS)
+
+
+def test_two_of_a_kind_behind_masks():
+    """The place in the chain tells which one was masked and is not any more, and the reverse."""
+    first, second = eqopt.ScaleByAdam(0.5), eqopt.ScaleByAdam(0.9)
+    both = first >> second
+    for masked in (
+        eqopt.Masked(first, select.Path("a")) >> second,
+        eqopt.Freeze(first, ~select.Path("a")) >> second,
+    ):
+        for old, new in [(both, masked), (masked, both)]:
+            state = trained(old)
+            found = eqopt.find_all(eqopt.extend_state(new, state, PARAMS), eqopt.ScaleByAdamState)
+            before = eqopt.find_all(state, eqopt.ScaleByAdamState)
+            trees.assert_equal(found[1], before[1])
+            trees.assert_equal(found[0].mu["a"], before[0].mu["a"])
+            assert not np.any(found[0].mu["b"])
+    state = trained(eqopt.Masked(first, select.Path("a")) >> eqopt.Masked(second, select.Path("b")))
+    new = eqopt.Masked(first, select.Path("b")) >> eqopt.Masked(second, select.Path("a"))
+    found = eqopt.find_all(eqopt.extend_state(new, state, PARAMS), eqopt.ScaleByAdamState)
+    assert not any(np.any(x) for x in jax.tree.leaves(found))
+
+
+def test_two_of_a_kind_in_groups():
+    """A whole chain may become that of a group; where a group has fewer, or the order is another,
+    it is said what is where."""
+    one, two = eqopt.Trace(0.9), eqopt.Trace(0.5) >> eqopt.Trace(0.9)
+    state = trained(two)
+    optim = eqopt.Partition(
+        {"x": (select.Path("a"), two), "y": (select.Path("b"), one)}, default=two
+    )
+    with pytest.raises(
+        ValueError, match=r"which `TraceState` is which.*\['b'\].* \['y'\] of .*'no "
+    ):
+        eqopt.extend_state(optim, state, PARAMS)
+    optim = eqopt.Partition({"x": (select.Path("a"), two)}, default=eqopt.SGD(0.1))
+    found = eqopt.find_all(eqopt.extend_state(optim, state, PARAMS), eqopt.TraceState)
+    for new, old in zip(found, eqopt.find_all(state, eqopt.TraceState), strict=True):
+        trees.assert_equal(new.trace["a"], old.trace["a"])
+
+    in_group = eqopt.Partition({"x": (select.Everything(), one)})
+    with pytest.raises(
+        ValueError, match=r"which `TraceState` is which.*\['no group', 'x'\].*\['x', "
+    ):
+        eqopt.extend_state(one >> in_group, trained(in_group >> one), PARAMS)
+    flat = eqopt.Flatten(one)
+    with pytest.raises(ValueError, match=r"as many of `FlattenState` .*2 for 1"):
+        eqopt.extend_state(flat, trained(flat >> flat), {"d": jnp.ones(3)})
+
+
+def test_names_of_groups_may_be_digits():
+    """They are names as others are: what counters in them are is known, though no leaf stays."""
+    params = {"a": jnp.ones(2), "b": jnp.ones(2)}
+    every = [eqopt.MultiSteps(eqopt.SGD(0.1), k) for k in (2, 5)]
+    named = eqopt.Partition(
+        {"0": (select.Path("a|c"), every[0]), "1": (select.Path("b|d"), every[1])}
+    )
+    _, state = named.step(params, named.init(params), params)
+    state = eqopt.extend_state(named, state, {"c": jnp.ones(2), "b": params["b"]})
+    steps = [x.mini_step for x in eqopt.find_all(state, eqopt.MultiStepsState)]
+    assert steps == [1, 1]
+    unnamed = eqopt.Partition([(select.Path("a|c"), every[0]), (select.Path("b"), every[1])])
+    _, state = unnamed.step(params, unnamed.init(params), params)
+    with pytest.raises(ValueError, match=r"they have no names"):
+        eqopt.extend_state(unnamed, state, {"c": jnp.ones(2), "b": params["b"]})
 
 
 def test_errors():

@@ -56,6 +56,40 @@ def test_flatten_inside_and_around():
     np.testing.assert_allclose(new["b"], [3.9], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"b": jnp.ones(6), "a": jnp.ones((2, 3))}, None),
+        ({"a": jnp.ones((3, 2)), "b": jnp.ones(6)}, r"`\['a'\]` of shape \(2, 3\) .* \(3, 2\)"),
+        ({"a": jnp.ones(6), "b": jnp.ones((2, 3))}, r"`\['a'\]` of shape \(2, 3\) .* \(6,\)"),
+        ({"a": jnp.ones((2, 3)), "c": jnp.ones(6)}, r"`\['b'\]` .* one at `\['c'\]`"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda x: x, eqopt.SkipNotFinite])
+def test_vectors_of_other_leaves(wrap, params, words):
+    """As many numbers are not enough: a state of other leaves is told, in a step too."""
+    optim = wrap(eqopt.Flatten(eqopt.Trace(0.5)))
+    state = optim.init({"a": jnp.ones((2, 3)), "b": jnp.ones(6)})
+    for call in (optim, optim.step, jax.jit(optim.step)):
+        if words is None:
+            trees.assert_same_type(call(params, state, params)[1], state)
+            continue
+        with pytest.raises(ValueError, match=rf"vector 'float32' holds a leaf at {words}"):
+            call(params, state, params)
+
+
+def test_frozen_leaves_around_vectors_of_as_many_numbers():
+    """With another leaf frozen the vector is another."""
+    params = {"a": jnp.ones(2), "b": jnp.ones(2)}
+    first, second = (
+        eqopt.Freeze(eqopt.Flatten(eqopt.Adam(0.1)), select.Path(name)) for name in "ab"
+    )
+    with pytest.raises(ValueError, match=r"holds a leaf at `\['b'\]` .* `\['a'\]`"):
+        second.step(params, first.init(params), params)
+    with pytest.raises(ValueError, match=r"same leaves inside `Flatten`.*`\['b'\]`"):
+        eqopt.extend_state(second, first.init(params), params)
+
+
 def test_a_selector_by_path_inside_flatten_raises():
     """There are no paths inside."""
     optim = eqopt.Flatten(eqopt.AdamW(0.1, decay_where=select.Path("w")))

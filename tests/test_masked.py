@@ -119,6 +119,38 @@ def test_places_that_no_model_has():
         eqopt.Freeze(eqopt.Adam(0.1), where).init(model)
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: eqopt.Masked(inner, select.Path("a")),
+        lambda inner: eqopt.Freeze(inner, {"a": False, "b": True}),
+        lambda inner: eqopt.Partition({"x": (select.Path("a"), inner)}, default=eqopt.SGD(0.1)),
+        lambda inner: eqopt.Freeze(eqopt.Masked(inner, {"a": True}), select.Path("b")),
+    ],
+    ids=["Masked", "Freeze", "Partition", "both"],
+)
+def test_a_tree_of_bools_of_what_is_left(wrap):
+    """Inside a wrapper that leaves leaves out a tree of bools is of the whole model or of what is
+    left; each leaf that is left has a bool."""
+    updates = []
+    for where in (
+        {"a": True, "b": False},
+        {"a": True},
+        {"a": True, "b": None},
+        ~select.Nothing() & {"a": True},
+    ):
+        optim = wrap(eqopt.AddDecayedWeights(0.5, where))
+        state = optim.init(PARAMS)
+        updates.append(optim(GRADS, state, PARAMS)[0])
+        trees.assert_equal(optim.step(GRADS, state, PARAMS)[0]["a"], PARAMS["a"] + updates[0]["a"])
+    np.testing.assert_array_equal(updates[0]["a"], [4.5, 4.0])
+    for found in updates[1:]:
+        trees.assert_equal(found, updates[0])
+    for where in ({"b": True}, ~select.Nothing() & {"b": True}):
+        with pytest.raises(ValueError, match=r"where=...\)` must cover every leaf.*`\['a'\]`"):
+            wrap(eqopt.AddDecayedWeights(0.5, where)).init(PARAMS)
+
+
 def test_places_without_leaves():
     """A layer without parameters is a place of the model: it may have its bool or label."""
     model = [jnp.ones(2), eqx.nn.Identity(), [], jnp.ones(2)]

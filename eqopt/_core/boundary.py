@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from .component import Component
 from .hyperparam import check_scalars
+from .layout import check_layouts
 from .leafwise import check_same_paths
 from .leaves import is_abstract, is_trained, paths_and_leaves, select_leaves, varying
 from .selector import AbstractPlaces
@@ -60,13 +61,13 @@ def check_inside(
     complex form must see no complex leaf: in a transformation and all inside it.
 
     - `seen`: what the transformation sees of `params`, if not all. Its selectors may name what is
-      left out: one optimizer may stand in several groups.
+      left out, and trees of bools leave it out: one optimizer may stand in several groups.
     """
     seen = params if seen is None else seen
     name = type(transform).__name__
     check_scalars(transform)
     for field, places in _places(transform):
-        if why := places._unmatched(params):
+        if why := places._unmatched(params) or places._uncovered(seen):
             raise ValueError(f"`{name}({field}=...)` {why}")
     for path, leaf in paths_and_leaves(seen) if transform._real_only else ():
         if jnp.iscomplexobj(leaf):
@@ -252,6 +253,7 @@ def check_state(
                 f"`{name}`: `state` and `updates` must match; `state` is {jnp.result_type(found)} "
                 f"at `{paths_and_leaves(state)[i][0]}`, these `updates` need {right.dtype}."
             )
+    check_layouts(f"`{name}`", state, wanted)
     if len(_checked) >= 1024:
         _checked.clear()
     _checked.add(key)

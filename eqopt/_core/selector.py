@@ -6,7 +6,7 @@ bools.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 import equinox as eqx
@@ -24,6 +24,10 @@ class AbstractPlaces(Component):
     @abstractmethod
     def _unmatched(self, tree: PyTree) -> str | None:
         """What, if anything, is wrong because nothing in `tree` matches."""
+
+    def _uncovered(self, seen: PyTree) -> str | None:
+        """What, if anything, is wrong because a leaf of `seen` is not decided."""
+        return None
 
     def _goes_by_dtype(self) -> bool:
         """Whether it looks at dtypes, which gradients need not share with their parameters: then
@@ -71,7 +75,10 @@ class All(AbstractSelector):
         return [all(hits) for hits in zip(*(p._select(tree) for p in self.parts), strict=True)]
 
     def _unmatched(self, tree: PyTree) -> str | None:
-        return _first_unmatched(self.parts, tree)
+        return _first(part._unmatched(tree) for part in self.parts)
+
+    def _uncovered(self, seen: PyTree) -> str | None:
+        return _first(part._uncovered(seen) for part in self.parts)
 
     def _goes_by_dtype(self) -> bool:
         return any(part._goes_by_dtype() for part in self.parts)
@@ -86,7 +93,10 @@ class Any_(AbstractSelector):
         return [any(hits) for hits in zip(*(p._select(tree) for p in self.parts), strict=True)]
 
     def _unmatched(self, tree: PyTree) -> str | None:
-        return _first_unmatched(self.parts, tree)
+        return _first(part._unmatched(tree) for part in self.parts)
+
+    def _uncovered(self, seen: PyTree) -> str | None:
+        return _first(part._uncovered(seen) for part in self.parts)
 
     def _goes_by_dtype(self) -> bool:
         return any(part._goes_by_dtype() for part in self.parts)
@@ -103,16 +113,21 @@ class Not(AbstractSelector):
     def _unmatched(self, tree: PyTree) -> str | None:
         return self.part._unmatched(tree)
 
+    def _uncovered(self, seen: PyTree) -> str | None:
+        return self.part._uncovered(seen)
+
     def _goes_by_dtype(self) -> bool:
         return self.part._goes_by_dtype()
 
 
-def _first_unmatched(parts: tuple[AbstractSelector, ...], tree: PyTree) -> str | None:
-    return next((why for part in parts if (why := part._unmatched(tree)) is not None), None)
+def _first(reasons: Iterable[str | None]) -> str | None:
+    return next((why for why in reasons if why is not None), None)
 
 
 class Bools(AbstractSelector):
     """A PyTree of bools, kept by path: static, hashable, and never called.
+
+    It is like the whole model, or, inside a wrapper that leaves leaves out, like what is left.
 
     - `entries`: pairs of a path and a bool, static. A path stands for all that is below it.
     """
@@ -129,10 +144,11 @@ class Bools(AbstractSelector):
         return found
 
     def _unmatched(self, tree: PyTree) -> str | None:
-        if (unknown := first_unknown(self.entries, tree)) is not None:
-            return unknown
+        return first_unknown(self.entries, tree)
+
+    def _uncovered(self, seen: PyTree) -> str | None:
         try:
-            self._select(tree)
+            self._select(seen)
         except ValueError as error:
             return f"must cover every leaf. {error}"
         return None
@@ -216,7 +232,8 @@ class _AsSelector(AbstractConverter):
 
 
 Where: TypeAlias = Annotated[AbstractSelector | PyTree, _AsSelector()]
-"""A selector, or a PyTree of bools like the model (or a prefix of it)."""
+"""A selector, or a PyTree of bools like the model (or a prefix of it); leaves that a wrapper around
+leaves out need no bool."""
 
 
 def chosen(where: AbstractSelector, like: PyTree, tree: PyTree) -> list[bool]:

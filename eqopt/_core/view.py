@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 
 from .boundary import match_params
 from .leaves import select_leaves, trained
-from .transform import AbstractTransform, Member
+from .transform import AbstractTransform, Member, replace_fields
 from .types import Count, Params, Updates
 from .wrapper import AbstractWrapper
 
@@ -110,7 +110,7 @@ class AbstractView(AbstractWrapper):
     - `inner`: the transformation.
     """
 
-    _state_type: ClassVar[Any]  # a module with the one field `inner_state`
+    _state_type: ClassVar[Any]  # a module with the field `inner_state`; others are static
 
     @abstractmethod
     def _form(self, like: PyTree) -> AbstractForm:
@@ -135,7 +135,7 @@ class AbstractView(AbstractWrapper):
         inside = Inside(self.inner, form, state.inner_state)
         seen, inner_state = inside.update(updates, params, count, extras)
         new = form.whole(seen, self._rest_updates(form, updates))
-        return new, self._state_type(inner_state)
+        return new, replace_fields(state, {"inner_state": inner_state})
 
     def _step(
         self, updates: Updates, state: Any, params: Params, count: Count, **extras: Any
@@ -144,7 +144,7 @@ class AbstractView(AbstractWrapper):
         inside = Inside(self.inner, form, state.inner_state)
         seen, inner_state = inside.step(updates, params, count, extras)
         new = form.whole(seen, self._rest_params(form, updates, params))
-        return new, self._state_type(inner_state)
+        return new, replace_fields(state, {"inner_state": inner_state})
 
     def _eval_params(self, state: Any, params: Params, count: Count) -> Params:
         return Inside(self.inner, self._form(params), state.inner_state).eval_params(params, count)

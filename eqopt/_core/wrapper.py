@@ -33,19 +33,38 @@ Inner: TypeAlias = Annotated[Any, _AsInner()]
 """The transformation inside a wrapper; projections and optax's transformations are taken too."""
 
 
-def check_predicate(label: str, predicate: Any, *arguments: str) -> None:
-    """Raises `TypeError` for what cannot be called, or not with these positional arguments."""
+_NO_KEYWORDS = frozenset({"updates", "state", "params", "count"})  # arguments of their own
+
+
+def check_predicate(label: str, predicate: Any, *arguments: str, forwards: bool = True) -> None:
+    """Raises `TypeError` for what cannot be called, or not with these positional arguments and
+    keywords of an update.
+
+    - `forwards`: whether it is given keywords at all.
+    """
     if not callable(predicate):
         raise TypeError(f"{label} must be a function; got {predicate!r}.")
-    signature = _signature(predicate)
+    if (signature := _signature(predicate)) is None:
+        return
+    wanted = " and ".join(f"`{name}`" for name in arguments)
+    needs = needed(predicate, len(arguments))
     try:
-        if signature is not None:
-            signature.bind_partial(*arguments)
+        signature.bind(*arguments, **dict.fromkeys(needs))
     except TypeError:
-        wanted = " and ".join(f"`{name}`" for name in arguments)
         raise TypeError(
             f"{label} must be a function of {wanted}; got one of `{signature}`."
         ) from None
+    for name in sorted(needs):
+        if not forwards:
+            raise TypeError(
+                f"{label} must be a function of {wanted} alone, unless `forward_extras=True`; got "
+                f"one of `{signature}`, which needs `{name}`."
+            )
+        if name in _NO_KEYWORDS:
+            raise TypeError(
+                f"{label} must be a function of {wanted} and keywords of the update; got one of "
+                f"`{signature}`, and `{name}` is no such keyword."
+            )
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

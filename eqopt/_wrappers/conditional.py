@@ -22,6 +22,9 @@ class AbstractConditional(AbstractGated):
     - `inner`: the transformation.
     - `predicate`: the function of the count.
     - `forward_extras`: whether it is given the keywords of the update too.
+
+    **Raises** `TypeError` if `predicate` is no function of the count, or needs keywords that are
+    not forwarded.
     """
 
     inner: AbstractVar[Any]
@@ -29,7 +32,7 @@ class AbstractConditional(AbstractGated):
     forward_extras: AbstractVar[bool]
 
     def __check_init__(self) -> None:
-        check_predicate(self._label, self.predicate, "count")
+        check_predicate(self._label, self.predicate, "count", forwards=self.forward_extras)
 
     @property
     def _label(self) -> str:
@@ -73,6 +76,9 @@ class ConditionallyTransform(AbstractConditional):
     - `forward_extras`: whether the function is given the keywords of the update too, as
       `predicate(count, **extras)`, or those of them that it names; any keyword is then accepted;
       static.
+
+    **Raises** `TypeError` if `predicate` is no function of the count, or needs a keyword without
+    `forward_extras`.
     """
 
     inner: Inner
@@ -109,6 +115,9 @@ class ConditionallyMask(AbstractConditional):
     - `forward_extras`: whether the function is given the keywords of the update too, as
       `predicate(count, **extras)`, or those of them that it names; any keyword is then accepted;
       static.
+
+    **Raises** `TypeError` if `predicate` is no function of the count, or needs a keyword without
+    `forward_extras`.
     """
 
     inner: Inner

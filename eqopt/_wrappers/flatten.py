@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from .._core.layout import AbstractJoined, Layout, layout_of
 from .._core.leaves import gathered, sharded_like, varying
+from .._core.types import Params
 from .._core.view import AbstractForm, AbstractView
 from .._core.wrapper import Inner
 
@@ -51,10 +53,17 @@ def _joined(leaves: Sequence[Array]) -> Array:
         return jnp.concatenate([jnp.ravel(gathered(x)) for x in leaves])
 
 
-class FlattenState(eqx.Module):
-    """- `inner_state`: what the inner transformation remembers, of the vectors."""
+class FlattenState(AbstractJoined):
+    """- `inner_state`: what the inner transformation remembers, of the vectors.
+    - `layout`: what the vectors hold, in order: the name of the vector, the path and the shape of
+      each leaf at `init`; static.
+    """
 
     inner_state: Any
+    layout: Layout = eqx.field(default=(), static=True)
+
+    def _holds(self) -> Layout:
+        return self.layout
 
 
 class Flatten(AbstractView):
@@ -66,7 +75,8 @@ class Flatten(AbstractView):
     layers nor matrices to select inside. With many small leaves it is fewer operations, but each
     number is copied: under `jax.jit` it is rarely faster. Explicitly sharded leaves are gathered;
     inside `jax.shard_map` those of one dtype that vary over different axes are in different
-    vectors, such as `"float32[]"` and `"float32[data]"`.
+    vectors, such as `"float32[]"` and `"float32[data]"`. The state knows which leaves are in a
+    vector, so that it is not taken for one of other leaves with as many numbers.
 
     - `inner`: the transformation of the vectors.
     """
@@ -74,6 +84,10 @@ class Flatten(AbstractView):
     inner: Inner
 
     _state_type: ClassVar[Any] = FlattenState
+
+    def _init(self, params: Params) -> FlattenState:
+        layout = layout_of(self._form(params).names, params)
+        return FlattenState(super()._init(params).inner_state, layout)
 
     def _form(self, like: PyTree) -> _Vectors:
         leaves = jax.tree.leaves(like)
