@@ -107,6 +107,7 @@ def test_two_of_a_kind_behind_masks():
     for masked in (
         eqopt.Masked(first, select.Path("a")) >> second,
         eqopt.Freeze(first, ~select.Path("a")) >> second,
+        eqopt.Partition({"x": (select.Path("a"), first)}, default=eqopt.Identity()) >> second,
     ):
         for old, new in [(both, masked), (masked, both)]:
             state = trained(old)

@@ -207,9 +207,12 @@ def _moves_once(before: list[_Part], after: list[_Part]) -> bool:
 
 
 def _only_masks(old: list[Any], new: list[Any], nodes: list[_Part], new_nodes: list[_Part]) -> bool:
-    """Whether the same states are in both, and masks alone decide which of them have the leaf."""
-    there = [{part.place for part in parts} for parts in (nodes, new_nodes)]
-    if not {*old, *new} <= there[0] & there[1]:
+    """Whether both have the same states, and differ only in which of them have the leaf."""
+    numbers = [{part.place[0] for part in parts} for parts in (nodes, new_nodes)]
+    was, now = dict(old), dict(new)
+    if not {*was, *now} <= numbers[0] & numbers[1]:
+        return False
+    if any(was[number] != now[number] for number in {*was} & {*now}):
         return False
     before, after = ({groups for _, groups in places} for places in (old, new))
     apart = [
