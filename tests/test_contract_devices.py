@@ -255,20 +255,31 @@ def test_projection_sharded(name, grid):
 
 @pytest.mark.parametrize("name", cases.PROJECTIONS)
 def test_projection_shard_map(name, line):
-    """Each device projects a tree of its own, and a tree that all share."""
+    """Each device projects a tree of its own, with its derivatives, and a tree that all share."""
     case = cases.PROJECTIONS[name]
     projection = case.projection
 
+    def value_and_slopes(tree):
+        """What one is given back, and the derivatives of the sum of its squares."""
+
+        def squares(tree):
+            out = projection(tree)
+            return sum(jnp.sum(x**2) for x in jax.tree.leaves(out)), out
+
+        slopes, out = jax.grad(squares, has_aux=True)(tree)
+        return out, slopes
+
     def inside(own, shared):
-        own = projection(jax.tree.map(lambda x: x[0], own))
+        own = value_and_slopes(jax.tree.map(lambda x: x[0], own))
         return jax.tree.map(lambda x: x[None], own), projection(shared)
 
     lanes = [for_projection(case, i % 2) for i in range(8)]
     spread = jax.tree.map(lambda x: jax.device_put(x, P("data")), trees.stack(lanes))
     mapped = jax.shard_map(inside, in_specs=(P("data"), P()), out_specs=(P("data"), P()))
     own, shared = trees.quick_jit(mapped)(spread, lanes[0])
-    trees.assert_close(own, trees.stack([projection(x) for x in lanes]), **CLOSE)
-    trees.assert_close(shared, projection(lanes[0]), **CLOSE)
+    alone = [value_and_slopes(x) for x in lanes[:2]]
+    trees.assert_close(own, trees.stack(alone * 4), **CLOSE)
+    trees.assert_close(shared, alone[0][0], **CLOSE)
 
 
 class Sort(projections.AbstractVectorProjection):

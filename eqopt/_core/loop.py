@@ -42,6 +42,14 @@ def varying_alike(
         carry = _spread(carry, axes)
 
 
+def varying_together(tree: Carry) -> Carry:
+    """Each leaf with the varying axes of all, as what solves one system has inside
+    `jax.shard_map`."""
+    if not _manual():
+        return tree
+    return _spread(tree, frozenset().union(*map(varying, jax.tree.leaves(tree))))
+
+
 def _manual() -> bool:
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 

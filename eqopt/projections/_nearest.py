@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._core.loop import while_loop
+from .._core.loop import varying_together, while_loop
 from .._core.norms import largest_magnitude, power_below
 
 _MAX_PASSES = 50
@@ -67,7 +67,7 @@ def nearest(
 
 @nearest.defjvp
 def _(primals, tangents):
-    (a, b, x), (da, db, dx) = primals, tangents
+    (a, b, x), (da, db, dx) = varying_together((primals, tangents))
     point, multipliers = nearest(a, b, x)
     if not len(b):
         return (point, multipliers), (dx, db)
